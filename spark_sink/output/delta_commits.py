@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.delta_compaction import compact_and_expire
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors, refusing
 from slackwater.spark_sink.output.delta_features import (
@@ -29,7 +29,6 @@ from slackwater.spark_sink.output.delta_features import (
     has_column_mapping,
     inexact_statistics,
     nullable,
-    other_columns,
     without_statistics,
 )
 from slackwater.spark_sink.output.delta_maintenance import (
@@ -37,7 +36,7 @@ from slackwater.spark_sink.output.delta_maintenance import (
     forget_checksum,
     log_files,
 )
-from slackwater.spark_sink.output.table_commits import DataFile
+from slackwater.spark_sink.output.table_commits import DataFile, require_columns
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -124,11 +123,7 @@ class DeltaCommits:
         if features := mapping + demands_on_rows(table):
             with refusing(self.path):
                 raise DeltaUnsupportedError(f"it has {', '.join(features)}")
-        if other := other_columns(table, schema):
-            raise ObjectStoreError(
-                f"{self.path} has the columns {other[0]}; this pipeline writes {other[1]}.",
-                "Choose another path, or the envelope that the table was written with",
-            )
+        require_columns(self.path, column_types(table.schema()), column_types(nullable(schema)))
 
     def refresh(self) -> None:
         """Have the table loaded anew: others may have altered it."""

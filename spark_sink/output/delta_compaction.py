@@ -27,9 +27,9 @@ from slackwater.spark_sink.output.compaction_groups import TableFile, groups_to_
 from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
 from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, has_column_mapping
 from slackwater.spark_sink.output.delta_maintenance import commit_name, expire, log_files
-from slackwater.spark_sink.output.merged_files import in_row_groups, sync
+from slackwater.spark_sink.output.merged_files import sync, write_table_file
 from slackwater.spark_sink.output.object_store import download, open_object_store, remove
-from slackwater.spark_sink.output.parquet_stats import exact_columns, stats_text
+from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.small_files import SmallFiles
 
 if TYPE_CHECKING:
@@ -207,20 +207,9 @@ def _write_merged(
     with tempfile.TemporaryDirectory(prefix="slackwater-") as temporary:
         merged = Path(temporary, "merged.parquet")
         files = data.read([file.name for file in group], Path(temporary))
-        footers: list[pq.FileMetaData] = []
-        with pq.ParquetWriter(
-            merged,
-            schema,
-            compression="zstd",
-            write_page_checksum=True,
-            metadata_collector=footers,
-            write_statistics=exact_columns(schema),
-        ) as writer:
-            for rows in in_row_groups(_rows(files, schema, partition_by)):
-                writer.write_table(rows)
+        footer = write_table_file(merged, schema, _rows(files, schema, partition_by))
         data.add(name, merged)
         size = merged.stat().st_size
-    [footer] = footers
     return AddAction(name, size, dict(group[0].partition), _now_ms(), False, stats_text(footer))
 
 

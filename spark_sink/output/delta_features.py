@@ -85,17 +85,3 @@ def nullable(schema: pa.Schema) -> Schema:
     from deltalake import Schema
 
     return Schema.from_arrow(pa.schema([column.with_nullable(True) for column in schema]))
-
-
-def other_columns(table: DeltaTable, schema: pa.Schema) -> tuple[str, str] | None:
-    """Return a table's columns and others in words, if it does not have all of these; else None."""
-    has, written = column_types(table.schema()), column_types(nullable(schema))
-    if written.items() <= has.items():
-        return None
-    return _listed(has, written), _listed(written, has)
-
-
-def _listed(columns: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Return columns in words, with the types of those that have another type elsewhere."""
-    differ = {name for name, kind in columns.items() if others.get(name, kind) != kind}
-    return ", ".join(f"{name} {columns[name]}" if name in differ else name for name in columns)

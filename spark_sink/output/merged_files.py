@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import ORC, PARQUET
 from slackwater.spark_sink.output.file_writer import format_writer
+from slackwater.spark_sink.output.parquet_stats import exact_columns
 
 # In bytes of Arrow: what becomes a row group.
 _ROW_GROUP: Final = 64 << 20
@@ -45,7 +46,7 @@ def write_merged(files: Sequence[Path], folder: Path) -> None:
         merged = folder / f"part-{number:05d}.{file_format}"
         with merged.open("xb") as out:
             with closing(format_writer(out, file_format)) as writer:
-                for table in in_row_groups(tables):
+                for table in _in_row_groups(tables):
                     writer.write(table)
             out.flush()
             os.fsync(out.fileno())
@@ -107,7 +108,30 @@ def _tables(file: Path, file_format: str) -> Iterator[pa.Table]:
         yield table.replace_schema_metadata()
 
 
-def in_row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def write_table_file(path: Path, columns: pa.Schema, tables: Iterator[pa.Table]) -> pq.FileMetaData:
+    """Write the rows of a table's small files to a large one, and return what its footer says.
+
+    Args:
+        path: of the Parquet file, which is made.
+        columns: the file's.
+        tables: rows, in these columns.
+    """
+    footers: list[pq.FileMetaData] = []
+    with pq.ParquetWriter(
+        path,
+        columns,
+        compression="zstd",
+        write_page_checksum=True,
+        metadata_collector=footers,
+        write_statistics=exact_columns(columns),
+    ) as writer:
+        for rows in _in_row_groups(tables):
+            writer.write_table(rows)
+    [footer] = footers
+    return footer
+
+
+def _in_row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables that are large enough for a row group each, made of small ones."""
     pending: list[pa.Table] = []
     size = 0

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from slackwater.spark_sink.errors import ObjectStoreError
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
@@ -125,3 +127,27 @@ class TableCommits(Protocol):
             ObjectStoreError: the driver can't rewrite the table.
             PublishError: other processes commit all the time, or the store fails.
         """
+
+
+def require_columns(path: str, has: Mapping[str, str], written: Mapping[str, str]) -> None:
+    """Require that a table has all columns that are written, with their types.
+
+    Args:
+        path: the table's.
+        has, written: types by the names of columns.
+
+    Raises:
+        ObjectStoreError: it has others.
+    """
+    if not written.items() <= has.items():
+        raise ObjectStoreError(
+            f"{path} has the columns {_listed(has, written)};"
+            f" this pipeline writes {_listed(written, has)}.",
+            "Choose another path, or the envelope that the table was written with",
+        )
+
+
+def _listed(columns: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Return columns in words, with the types of those that have another type elsewhere."""
+    differ = {name for name, kind in columns.items() if others.get(name, kind) != kind}
+    return ", ".join(f"{name} {columns[name]}" if name in differ else name for name in columns)

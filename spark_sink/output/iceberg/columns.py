@@ -57,7 +57,7 @@ def with_field_ids(columns: pa.Schema, schema: Schema) -> pa.Schema:
     """Return columns with the identifiers that a table's have, by which readers find them.
 
     Args:
-        columns: whose names and types the table has; see other_columns().
+        columns: whose names and types the table has; see column_types().
         schema: the table's.
     """
     return pa.schema([_with_id(column, schema.find_field(column.name)) for column in columns])
@@ -76,14 +76,9 @@ def _with_id(column: pa.Field, own: NestedField) -> pa.Field:
     return pa.field(column.name, kind, column.nullable, {FIELD_ID: str(own.field_id)})
 
 
-def other_columns(schema: Schema, columns: pa.Schema) -> tuple[str, str] | None:
-    """Return a table's columns and others in words, if it does not have all of these; else None."""
-    has = {field.name: _type_text(field.field_type) for field in schema.fields}
-    of_columns = iceberg_schema(columns).fields
-    written = {field.name: _type_text(field.field_type) for field in of_columns}
-    if written.items() <= has.items():
-        return None
-    return _listed(has, written), _listed(written, has)
+def column_types(schema: Schema) -> dict[str, str]:
+    """Return the types of columns by their names, without whether they may be NULL."""
+    return {field.name: _type_text(field.field_type) for field in schema.fields}
 
 
 def new_columns(columns: pa.Schema, partition_by: Sequence[str]) -> tuple[Schema, PartitionSpec]:
@@ -136,12 +131,6 @@ def _type_text(kind: IcebergType) -> str:
     if isinstance(kind, MapType):
         return f"map<{_type_text(kind.key_type)}, {_type_text(kind.value_type)}>"
     return str(kind)
-
-
-def _listed(columns: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Return columns in words, with the types of those that have another type elsewhere."""
-    differ = {name for name, kind in columns.items() if others.get(name, kind) != kind}
-    return ", ".join(f"{name} {columns[name]}" if name in differ else name for name in columns)
 
 
 def partition_columns(table: Table) -> tuple[str, ...] | None:

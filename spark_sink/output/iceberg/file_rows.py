@@ -101,8 +101,18 @@ def without(rows: pa.Table, first: int, gone: pa.Array | None) -> pa.Table:
     """
     if gone is None:
         return rows
-    at = pa.array(np.arange(first, first + rows.num_rows))
-    return rows.filter(pc.invert(pc.is_in(at, gone)))
+    return rows.filter(pc.invert(is_gone(first, rows.num_rows, gone)))
+
+
+def is_gone(first: int, size: int, gone: pa.Array) -> pa.Array:
+    """Return for each row from a place on whether it is gone.
+
+    Args:
+        first: the place of the first row.
+        size: how many rows.
+        gone: see deleted_positions().
+    """
+    return pc.is_in(pa.array(np.arange(first, first + size)), gone)
 
 
 def _id(field: pa.Field) -> bytes | None:

@@ -16,8 +16,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.iceberg.columns import (
     arrow_schema,
+    column_types,
+    iceberg_schema,
     new_columns,
-    other_columns,
     partition_columns,
     refused_features,
     with_field_ids,
@@ -34,6 +35,7 @@ from slackwater.spark_sink.output.iceberg.snapshots import (
 )
 from slackwater.spark_sink.output.iceberg.store_io import store_options
 from slackwater.spark_sink.output.iceberg.table_place import TablePlace, location_of
+from slackwater.spark_sink.output.table_commits import require_columns
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -147,11 +149,8 @@ class OwnedTable:
                 f"{self.path} can't be written without Spark: it has {', '.join(features)}.",
                 "Choose another path, or remove the feature from the table",
             )
-        if other := other_columns(table.schema(), schema):
-            raise ObjectStoreError(
-                f"{self.path} has the columns {other[0]}; this pipeline writes {other[1]}.",
-                "Choose another path, or the envelope that the table was written with",
-            )
+        written = column_types(iceberg_schema(schema))
+        require_columns(self.path, column_types(table.schema()), written)
 
     def refresh(self) -> None:
         """Have the table loaded anew: others may have altered it."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import (
@@ -45,9 +44,9 @@ from slackwater.spark_sink.output.iceberg.snapshots import (
     line_of_snapshots,
 )
 from slackwater.spark_sink.output.iceberg.store_io import files_of, local_path_of
-from slackwater.spark_sink.output.merged_files import in_row_groups, sync
+from slackwater.spark_sink.output.merged_files import sync, write_table_file
 from slackwater.spark_sink.output.object_store import is_object_store, remove_together
-from slackwater.spark_sink.output.parquet_stats import exact_columns, stats_text
+from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.table_commits import DataFile
 from slackwater.timestamp import seconds_to_ms
 
@@ -131,20 +130,10 @@ def _write_merged(table: Table, files: Sequence[IcebergFile]) -> IcebergFile:
     name = f"data/part-{uuid.uuid4().hex}.parquet"
     with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
         merged = Path(folder, "merged.parquet")
-        footers: list[pq.FileMetaData] = []
-        with pq.ParquetWriter(
-            merged,
-            columns,
-            compression="zstd",
-            write_page_checksum=True,
-            metadata_collector=footers,
-            write_statistics=exact_columns(columns),
-        ) as writer:
-            for rows in in_row_groups(_rows(table, files, columns)):
-                writer.write_table(rows)
+        footer = write_table_file(merged, columns, _rows(table, files, columns))
         location = f"{table.location().rstrip('/')}/{name}"
         _add(table, location, merged)
-        file = DataFile(name, merged.stat().st_size, {}, stats_text(footers[0]))
+        file = DataFile(name, merged.stat().st_size, {}, stats_text(footer))
         return data_file(table, file, files[0].partition)
 
 

@@ -17,6 +17,7 @@ from pyiceberg.conversions import from_bytes
 from slackwater.spark_sink.output.iceberg.columns import columns_of_files
 from slackwater.spark_sink.output.iceberg.file_rows import (
     deleted_positions,
+    is_gone,
     opened,
     rows_of_file,
 )
@@ -29,6 +30,7 @@ from slackwater.spark_sink.tables.row_merges.merged_rows import (
     inserted_rows,
     places,
     updated_rows,
+    with_column,
 )
 from slackwater.spark_sink.tables.row_merges.row_changes import IS_DELETED, IS_WHOLE
 from slackwater.spark_sink.tables.table_format import OtherRows
@@ -141,8 +143,7 @@ class IcebergMerge:
             in_latest = pa.repeat(pa.scalar(0, pa.int32()), file.record_count)
         if gone is None:
             return in_latest
-        at = pa.array(np.arange(len(in_latest)))
-        return pc.if_else(pc.is_in(at, gone), None, in_latest)
+        return pc.if_else(is_gone(0, len(in_latest), gone), None, in_latest)
 
     def _may_have_keys(self, file: IcebergFile) -> bool:
         """Return whether a file's bounds leave room for the keys that change."""
@@ -170,8 +171,7 @@ class IcebergMerge:
             at = in_latest.slice(first, rows.num_rows)
             is_other = pc.is_null(at)
             if gone is not None:
-                numbers = pa.array(np.arange(first, first + rows.num_rows))
-                is_other = pc.and_(is_other, pc.invert(pc.is_in(numbers, gone)))
+                is_other = pc.and_not(is_other, is_gone(first, rows.num_rows, gone))
             yield self._after(rows.filter(is_other))
             yield self._updated(rows.filter(pc.is_valid(at)), at.drop_null())
 
@@ -219,14 +219,15 @@ class IcebergMerge:
         """Return what becomes of rows that the epoch does not change."""
         if self._others.cleared_at is None:
             for name in self._absent:
-                rows = _with(rows, name, pa.nulls(rows.num_rows, rows.schema.field(name).type))
+                nulls = pa.nulls(rows.num_rows, rows.schema.field(name).type)
+                rows = with_column(rows, name, nulls)
             return rows
         if not self._others.are_kept:
             return rows.slice(0, 0)
         was_marked = rows.column(IS_MARKED_DELETED)
         at = pc.if_else(was_marked, rows.column(CHANGED_AT), pa.scalar(self._others.cleared_at))
-        rows = _with(rows, CHANGED_AT, at)
-        return _with(rows, IS_MARKED_DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
+        rows = with_column(rows, CHANGED_AT, at)
+        return with_column(rows, IS_MARKED_DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
 
 
 def _bounds(latest: pa.Table, key: Sequence[Column]) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -236,9 +237,3 @@ def _bounds(latest: pa.Table, key: Sequence[Column]) -> Iterator[tuple[str, tupl
         if pa.types.is_integer(values.type) and not values.null_count and len(values):
             bounds = pc.min_max(values).as_py()
             yield column.name, (bounds["min"], bounds["max"])
-
-
-def _with(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    at = rows.schema.get_field_index(name)
-    field = rows.schema.field(at)
-    return rows.set_column(at, field, values.cast(field.type))

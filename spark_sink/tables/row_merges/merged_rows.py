@@ -77,7 +77,7 @@ def updated_rows(
         if column.absent_at is not None:
             unchanged = pc.if_else(is_deleted, unchanged, None)
         chosen = both.take(pc.if_else(is_new, at, unchanged))
-        rows = _with(rows, column.name, chosen)
+        rows = with_column(rows, column.name, chosen)
     return _marked(rows, latest) if keeps_deleted else rows
 
 
@@ -110,8 +110,8 @@ def inserted_rows(
 
 
 def _marked(rows: pa.Table, latest: pa.Table) -> pa.Table:
-    rows = _with(rows, IS_MARKED_DELETED, _one(latest, IS_DELETED))
-    return _with(rows, CHANGED_AT, _one(latest, COMMIT_TIMESTAMP))
+    rows = with_column(rows, IS_MARKED_DELETED, _one(latest, IS_DELETED))
+    return with_column(rows, CHANGED_AT, _one(latest, COMMIT_TIMESTAMP))
 
 
 def _is_new(latest: pa.Table, column: Column) -> Any:
@@ -123,7 +123,8 @@ def _is_new(latest: pa.Table, column: Column) -> Any:
     return pc.or_(is_whole, _one(latest, name))
 
 
-def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+def with_column(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return rows with other values of a column, which keeps its type."""
     at = rows.schema.get_field_index(name)
     field = rows.schema.field(at)
     return rows.set_column(at, field, values.cast(field.type))
