@@ -1,8 +1,8 @@
 """What an epoch that changes many mirrors takes, and one that changes a few rows of a large one.
 
-Each epoch is written twice, by turns: as the pipeline writes it, and with a MERGE by Spark for each
-table. Counted is what the sink does: staging an epoch and publishing it, without reading it from
-Spanner.
+Each epoch is written twice, by turns: as the pipeline writes it, and folded by Spark, as one is
+that is too large for the driver. Counted is what the sink does: staging an epoch and publishing
+it, without reading it from Spanner.
 
     python -m bench.mirrors [--format delta] [--tables 100] [--rows 50] [--epochs 3]
         [--large 10000000] [--json FILE]
@@ -30,6 +30,7 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import START, Record, on_disk, record
+from tests.merge_epochs import FoldedBySpark
 
 COLUMNS: Final = {"Id": "INT64", "Name": "STRING", "Price": "FLOAT64", "At": "TIMESTAMP"}
 LARGE_TABLE: Final = "Large"
@@ -47,13 +48,16 @@ class Way:
         session: with the format's jars.
         path: of the mirrors.
         table_format: theirs.
+        sink: writes them.
     """
 
-    def __init__(self, session: SparkSession, path: Path, table_format: TableFormat) -> None:
+    def __init__(
+        self, session: SparkSession, path: Path, table_format: TableFormat, sink: type[Mirrors]
+    ) -> None:
         self._session = session
         self._path = path
         self._format = table_format
-        self._sink = Mirrors(on_disk(path), "bench", table_format)
+        self._sink = sink(on_disk(path), "bench", table_format)
         self._epoch = 0
 
     def write(self, changes: DataFrame) -> float:
@@ -100,11 +104,10 @@ def records(tables: Sequence[str], keys: Sequence[int], minute: int) -> Iterator
 
 
 def _ways(session: SparkSession, folder: Path, file_format: str) -> dict[str, Way]:
-    by_spark = _FORMATS[file_format].from_settings(None)
-    by_spark.merges_rows = lambda *_: False  # type: ignore[method-assign]
+    made = _FORMATS[file_format]
     return {
-        "now": Way(session, folder / "now", _FORMATS[file_format].from_settings(None)),
-        "spark_merge": Way(session, folder / "spark_merge", by_spark),
+        "now": Way(session, folder / "now", made.from_settings(None), Mirrors),
+        "spark_folds": Way(session, folder / "folded", made.from_settings(None), FoldedBySpark),
     }
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.table_names import plain_name
+from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 from tests.epoch_rows import START, Record, frame
 from tests.mirrors import current, iceberg_table
 
@@ -42,8 +43,15 @@ def publish(spark: SparkSession, sink: Mirrors, epoch: int, records: Sequence[Re
     sink.publish(spark, epoch, summary, START + timedelta(seconds=epoch))
 
 
+class FoldedBySpark(Mirrors):
+    """Mirrors whose epochs are all too large for the driver to fold: Spark does."""
+
+    def _small(self, *_: Any) -> SmallEpoch | None:
+        return None
+
+
 def operations(path: Path) -> list[str]:
-    """Return what merged into a table: the driver or Spark; into Iceberg only the driver does."""
+    """Return what merged into a table: the driver, or others."""
     if (path / "metadata").exists():
         made = [snapshot.summary for snapshot in iceberg_table(path).snapshots()]
         return ["driver" for s in made if s and s.operation == Operation.OVERWRITE]
@@ -55,7 +63,7 @@ def operations(path: Path) -> list[str]:
         if "commitInfo" in line
     ]
     return [
-        "driver" if info["engineInfo"].startswith("delta-rs") else "spark"
+        "driver" if info["engineInfo"] == "slackwater" else "other"
         for info in infos
         if info["operation"] == "MERGE"
     ]

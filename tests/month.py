@@ -27,8 +27,8 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.output.application import application_of
-from slackwater.spark_sink.output.delta_commits import DeltaCommits
-from slackwater.spark_sink.output.delta_maintenance import retention_properties
+from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.delta.features import retention_properties
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.epoch_groups import current_epochs
 from slackwater.spark_sink.output.file_epochs import FileEpochs

@@ -8,12 +8,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.arrow_schema import arrow_schema_of
@@ -50,11 +52,13 @@ class FileReader:
     Attributes:
         path, options: see FileWriter.
         schema: of the rows; None for a file's.
+        gone: the places of rows that are left out, by the names of files.
     """
 
     path: str
     options: Mapping[str, str]
     schema: pa.Schema | None = None
+    gone: Mapping[str, pa.Array] = field(default_factory=dict)
 
     @classmethod
     def of(cls, writer: FileWriter) -> FileReader:
@@ -97,9 +101,9 @@ class FileReader:
         store = cache(partial(open_object_store, self.path, self.options))
         for file in (file for batch in batches for file in _files(batch)):
             with self._opened(file, store) as source:
-                yield from _rows(
-                    pq.ParquetFile(source, coerce_int96_timestamp_unit="us"), self.schema
-                )
+                rows = _rows(pq.ParquetFile(source, coerce_int96_timestamp_unit="us"), self.schema)
+                gone = self.gone.get(file.staged or "")
+                yield from rows if gone is None else _without(rows, gone)
 
     @contextmanager
     def _opened(self, file: WrittenFile, store: Callable[[], ObjectStore]) -> Iterator[Any]:
@@ -148,3 +152,12 @@ def _rows(file: pq.ParquetFile, schema: pa.Schema | None) -> Iterator[pa.RecordB
             for field in schema
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _without(batches: Iterable[pa.RecordBatch], gone: pa.Array) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows without those at some places."""
+    first = 0
+    for batch in batches:
+        places = pa.array(np.arange(first, first + batch.num_rows))
+        yield batch.filter(pc.invert(pc.is_in(places, gone)))
+        first += batch.num_rows

@@ -146,9 +146,17 @@ def requests_to(path: str, *, is_start: bool = False, purpose: str = "a request"
         raise PublishError(message, hint) from error
 
 
-def names_below(store: ObjectStore, folder: str) -> list[str]:
-    """Return the names of the objects below a folder, in order."""
-    return sorted(item["path"] for page in store.list(f"{folder}/") for item in page)
+def names_below(store: ObjectStore, folder: str, after: str = "") -> list[str]:
+    """Return the names of the objects below a folder, in order.
+
+    Args:
+        store: the store.
+        folder: the folder's name.
+        after: only names after this one in the folder.
+    """
+    offset = f"{folder}/{after}" if after else None
+    pages = store.list(f"{folder}/", offset=offset)
+    return sorted(item["path"] for page in pages for item in page)
 
 
 def create(store: ObjectStore, name: str, content: bytes) -> str | None:
@@ -240,10 +248,10 @@ class ObjectFiles:
         self._prefix = f"{folder}/" if folder else ""
         self._path = path
 
-    def names(self) -> list[str]:
-        """Return the names of the files, in any order."""
+    def names(self, after: str = "") -> list[str]:
+        """Return the names of the files, in any order; see SmallFiles."""
         with requests_to(self._path):
-            names = names_below(self._store, self._folder)
+            names = names_below(self._store, self._folder, after)
         return [name.removeprefix(self._prefix) for name in names]
 
     def read(self, name: str) -> str | None:

@@ -27,8 +27,12 @@ NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno
 class SmallFiles(Protocol):
     """A folder of small text files."""
 
-    def names(self) -> list[str]:
-        """Return the names of the files, in any order; none if there is no folder."""
+    def names(self, after: str = "") -> list[str]:
+        """Return the names of the files, in any order; none if there is no folder.
+
+        Args:
+            after: only names after this one, as texts are compared.
+        """
 
     def read(self, name: str) -> str | None:
         """Return a file's text; None if it does not exist."""
@@ -85,10 +89,11 @@ class LocalFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def names(self) -> list[str]:
-        """Return the names of the files, in any order."""
+    def names(self, after: str = "") -> list[str]:
+        """Return the names of the files, in any order; see SmallFiles."""
         try:
-            return [name for name in os.listdir(self._folder) if name[0] not in "._"]
+            names = os.listdir(self._folder)
+            return [name for name in names if name[0] not in "._" and name > after]
         except FileNotFoundError:
             return []
 

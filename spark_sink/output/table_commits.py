@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,10 @@ class TableCommits(Protocol):
         """Whether there is a table, and this process has taken it over or created it."""
 
     @property
+    def version_properties(self) -> Mapping[str, str]:
+        """The properties that name the table's version for readers of a published low watermark."""
+
+    @property
     def partition_columns(self) -> tuple[str, ...]:
         """The table's partition columns. After open()."""
 
@@ -78,6 +82,17 @@ class TableCommits(Protocol):
 
     def add_columns(self, schema: pa.Schema) -> None:
         """Add columns, in one commit; a struct that is there gets the fields that it lacks.
+
+        Raises:
+            ObjectStoreError, PublishError: see append().
+        """
+
+    def set_properties(self, properties: Callable[[], Mapping[str, str]]) -> None:
+        """Set properties of the table as it is, in a commit that follows it.
+
+        Args:
+            properties: returns them, by what property() and last_version() return meanwhile; none
+                for no commit.
 
         Raises:
             ObjectStoreError, PublishError: see append().

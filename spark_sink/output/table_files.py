@@ -57,6 +57,9 @@ class TableFiles(Protocol):
     def for_scan(self) -> TableFiles:
         """Return the same for an initial scan: its files wait beside those of epochs."""
 
+    def plain(self) -> TableFiles:
+        """Return the same for any rows: without what all files of the table have."""
+
     def take_over(self, spark: SparkSession) -> None:
         """Remove what former owners left, where it can be told from others'.
 
@@ -107,6 +110,10 @@ class DiskFiles:
         """Return the same owner's for a scan; see TableFiles."""
         return DiskFiles(self._folder, self._place.path, self._inside, self)
 
+    def plain(self) -> DiskFiles:
+        """Return these; see TableFiles."""
+        return self
+
     def take_over(self, spark: SparkSession) -> None:
         """Remove the folders of all former owners, this process before it among them."""
         with self._place.translating():
@@ -151,6 +158,10 @@ class BucketFiles:
 
     def for_scan(self) -> BucketFiles:
         """Return the same: each file has a name of its own; see TableFiles."""
+        return self
+
+    def plain(self) -> BucketFiles:
+        """Return these; see TableFiles."""
         return self
 
     def take_over(self, spark: SparkSession) -> None:  # noqa: ARG002

@@ -15,8 +15,8 @@ from slackwater.spark_sink.envelopes.message import TABLE, Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
-from slackwater.spark_sink.output import delta_maintenance
 from slackwater.spark_sink.output.application import application_of
+from slackwater.spark_sink.output.delta.features import retention_properties
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
@@ -52,11 +52,6 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
 
     kind: str = "changelog"
     partition_by: Annotated[tuple[PartitionColumn, ...], BeforeValidator(listed)] = ()
-
-    @property
-    def is_written_without_spark(self) -> bool:
-        """True: tasks and the driver do; see SinkSettings."""
-        return True
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a file of JSON has no place for a message's key and table."""
@@ -115,12 +110,12 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
         return TableEpochs(commits, files, preparation, self.partition_by, policy)
 
     def _delta_log(self, application: str) -> tuple[TableCommits, TableFiles]:
-        from slackwater.spark_sink.output.delta_commits import DeltaCommits
+        from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
         from slackwater.spark_sink.output.table_files import table_files
 
         options = self.storage_options
         files = table_files(self.path, options)
-        retention = delta_maintenance.retention_properties(self.maintenance_policy.keep_s)
+        retention = retention_properties(self.maintenance_policy.keep_s)
         return DeltaCommits(files.path, options, application, retention), files
 
     def _iceberg_log(self, application: str) -> tuple[TableCommits, TableFiles]:

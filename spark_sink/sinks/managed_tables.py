@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.dead_letters import DeadLetters
-from slackwater.spark_sink.output.delta_features import COLUMN_MAPPING, maps_columns
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
@@ -23,13 +23,9 @@ from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
-from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.managed_table import (
-    AppendId,
-    ManagedTable,
-    require_possible_names,
-)
+from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
 from slackwater.spark_sink.tables.registry import table_formats
+from slackwater.spark_sink.tables.table_changes import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import us_to_datetime
 
@@ -66,11 +62,6 @@ class ManagedTableSettings(ObjectStoreSettings, ABC):
 
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
-        if self.format == Delta.using and self.is_in_store:
-            # With Arrow, which the settings do without.
-            from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
-
-            return DeltaByDriver(self.storage_options)
         made = table_formats()[self.format].from_settings(self.catalog)
         made.storage_options = self.storage_options
         return made
@@ -81,15 +72,6 @@ class ManagedTableSettings(ObjectStoreSettings, ABC):
         for table, columns in tables.items():
             plain_name(table)
             require_possible_names(table, columns, made, self.table_properties)
-
-    @model_validator(mode="after")
-    def _mapped_columns_by_spark(self) -> Self:
-        if self.is_in_store and maps_columns(self.table_properties):
-            raise ValueError(
-                f"table_properties has {COLUMN_MAPPING}, with which only Spark can write, and in"
-                " an object store it does not: leave it out, or use format iceberg"
-            )
-        return self
 
     @property
     def sets_bad_records_aside(self) -> bool:
@@ -107,7 +89,6 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         record_filter: which records are written, and which of their columns.
         dead_letters: takes records that can't be converted.
         policy: when the tables are maintained.
-        is_by_driver: Spark neither writes nor reads the tables: tasks and the driver do.
     """
 
     def __init__(
@@ -119,7 +100,6 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         *,
         dead_letters: DeadLetters,
         policy: MaintenancePolicy,
-        is_by_driver: bool,
         holds_small: bool = False,
     ) -> None:
         self._path = place.path
@@ -133,8 +113,6 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         self._watermarks = WatermarkLog(place, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}
         self._tables: dict[str, T] = {}
-        self._is_by_driver = is_by_driver
-        # Of tables by the driver.
         self._accesses: dict[str, DriverAccess] = {}
 
     def position(self, spark: SparkSession) -> OutputPosition:
@@ -189,21 +167,14 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         """
 
     def _last_version(self, spark: SparkSession, table: str) -> int | None:
-        """Return the version of the last epoch in a table; None for none."""
-        if access := self._access(spark, table):
-            return access.take_over()
-        assert isinstance(self._format, Delta)  # noqa: S101 - the others are the driver's
-        return self._format.last_version(spark, self._place(table), self._application)
+        """Take a table over, and return the version of its last epoch; None for none."""
+        return self._access(spark, table).take_over()
 
-    def _access(self, spark: SparkSession, table: str) -> DriverAccess | None:
-        """Return what writes a table by the driver; None if Spark does."""
-        if not self._is_by_driver:
-            return None
+    def _access(self, spark: SparkSession, table: str) -> DriverAccess:
+        """Return what writes a table."""
         if table not in self._accesses:
-            from slackwater.spark_sink.tables.by_driver.accesses import make_access
-
             path = self._place(table)
-            self._accesses[table] = make_access(self._format, spark, path, self._application)
+            self._accesses[table] = self._format.access(spark, path, self._application)
         return self._accesses[table]
 
     def _read_small(
@@ -256,8 +227,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
             spark: a session.
             name: the full name that the catalog's would be; it may have made small letters of it.
         """
-        access = self._access(spark, name)
-        source = None if access is None else access.source_table()
+        source = self._access(spark, name).source_table()
         return source if source is not None and source.lower() == name.lower() else None
 
     def _begin_maintenance(self, spark: SparkSession) -> None:
@@ -269,4 +239,6 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         self._maintenance.begin_if_due(spark, paths)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:
-        self._format.maintain(spark, path, self._application, self._policy.keep_s)
+        table = table_of(posixpath.basename(path))
+        if table is not None:
+            self._access(spark, table).maintain(self._policy.keep_s)

@@ -11,7 +11,7 @@ from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
-from slackwater.spark_sink.tables.table_format import MergeId
+from slackwater.spark_sink.tables.table_changes import MergeId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,13 +27,12 @@ class MirrorEpoch:
     Attributes:
         changes: returns its records without those of former tables, which Spark is to read; None if
             it has none.
-        small: the same, if the driver may apply them.
+        small: the same, if the driver folds them.
         present: the tables that have records.
         cleared: the tables whose mirrors hold rows of a former table, and until when.
         unchanged: tables without records whose mirrors hold rows or values of former ones.
         corrections: what a rescan has found before the epoch, by table.
         merge_id: identifies the epoch's MERGEs.
-        is_driver_asked: the driver may merge corrections without changes.
     """
 
     changes: Callable[[], DataFrame] | None
@@ -43,7 +42,6 @@ class MirrorEpoch:
     unchanged: Collection[str]
     corrections: Mapping[str, StagedCorrections]
     merge_id: MergeId
-    is_driver_asked: bool
 
     def merge(
         self,
@@ -90,11 +88,9 @@ class MirrorEpoch:
         )
 
     def _merge_rows(self, mirror: MirrorTable, columns: Sequence[Column]) -> bool:
-        """Have the driver merge what it can; return False if Spark has to."""
+        """Merge what the driver can fold; return False if Spark has to fold it."""
         fix = self.corrections.get(mirror.table)
-        if self.small is None and self.changes is not None:
-            return False
-        if self.small is None and (fix is None or not self.is_driver_asked):
+        if self.small is None and (self.changes is not None or fix is None):
             return False
         latest = {} if self.small is None else self.small.latest(mirror.table)
         if fix is not None and not latest and not fix.corrections.rows.num_rows:

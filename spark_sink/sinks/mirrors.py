@@ -8,15 +8,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
-from slackwater.spark_sink.output.delta_features import ENABLE_DELETION_VECTORS
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, Former
 from slackwater.spark_sink.sinks.former_rows import (
@@ -31,10 +28,9 @@ from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, incomplete_error, low_watermark_at
-from slackwater.spark_sink.tables.iceberg import Iceberg
-from slackwater.spark_sink.tables.managed_table import AppendId
 from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror, require_own_names
-from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
+from slackwater.spark_sink.tables.table_changes import AppendId, MergeId
+from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -76,18 +72,6 @@ class MirrorSettings(ManagedTableSettings):
         super().check_tables(tables)
         for name, columns in tables.items():
             require_own_names(name, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
-
-    @model_validator(mode="after")
-    def _deletion_vectors_by_spark(self) -> Self:
-        is_set = self.table_properties.get(ENABLE_DELETION_VECTORS, "false").lower() == "true"
-        if self.is_written_without_spark and is_set:
-            raise ValueError(f"{ENABLE_DELETION_VECTORS}: mirrors in object stores can't have them")
-        return self
-
-    @property
-    def is_written_without_spark(self) -> bool:
-        """Whether Spark neither writes the mirrors nor reads them; see SinkSettings."""
-        return self.format == Iceberg.using or self.is_in_store
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""
@@ -133,7 +117,6 @@ class Mirrors(ManagedTables[MirrorTable]):
             record_filter,
             dead_letters=DeadLetters(place, is_enabled=keeps_bad_records),
             policy=policy,
-            is_by_driver=table_format.is_by_driver,
             # A table refuses a merge for a low watermark that it has, or for an earlier one.
             holds_small=True,
         )
@@ -160,7 +143,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         """
         former, self._former = self._former, Former()
         changes = cache(partial(self._staging.read_staged, spark, epoch_id))
-        small = None if former.tables or former.columns else self._small(spark, epoch_id, summary)
+        small = None if former.tables or former.columns else self._small(epoch_id, summary)
         changed = self._merge(
             spark, changes if summary.written else None, small, former, low_watermark
         )
@@ -264,12 +247,8 @@ class Mirrors(ManagedTables[MirrorTable]):
             chunk=append_id.chunk,
         )
 
-    def _small(
-        self, spark: SparkSession, epoch_id: int, summary: EpochSummary
-    ) -> SmallEpoch | None:
-        """Return a staged epoch if the driver may apply it; otherwise Spark does."""
-        if not self._format.merges_rows(spark, self._path):
-            return None
+    def _small(self, epoch_id: int, summary: EpochSummary) -> SmallEpoch | None:
+        """Return a staged epoch that the driver folds; None for one that Spark has to."""
         from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
         records = self._read_small(epoch_id, summary, SmallEpoch.columns_read())
@@ -308,7 +287,6 @@ class Mirrors(ManagedTables[MirrorTable]):
             unchanged=unchanged.keys(),
             corrections=fixes,
             merge_id=MergeId(self._application, watermark),
-            is_driver_asked=bool(fixes) and self._format.merges_rows(spark, self._path),
         )
 
         def ensure_columns(table: str, columns: Sequence[Column]) -> None:
@@ -319,8 +297,7 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         # A table that is written again for a new type must not count as the epoch's MERGE.
         self._at_once(ensure_columns, changed.items())
-        with self._format.idempotent_merge(spark, self._application, watermark):
-            self._at_once(merge, {**changed, **unchanged}.items())
+        self._at_once(merge, {**changed, **unchanged}.items())
         return {*changed, *unchanged}
 
     def _take_corrections(
@@ -388,7 +365,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             path,
             table,
             self._format,
+            self._access(spark, table),
             keeps_deleted=self._gone_rows.are_kept,
             properties=self._properties,
-            access=self._access(spark, table),
         )

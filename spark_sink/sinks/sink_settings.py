@@ -301,15 +301,9 @@ class TableSettings(SinkSettings, ABC):
     keep_versions: Annotated[Annotated[DurationMs, Field(ge=600_000)] | None, _Never] = _HOUR_MS
 
     @property
-    def is_written_without_spark(self) -> bool:
-        """Whether neither Spark's writers nor its tables make the output."""
-        return False
-
-    @property
     def spark_needs(self) -> frozenset[str]:
-        """Nothing for an output that Spark does not write; see SinkSettings."""
-        needs = super().spark_needs
-        return needs - {self.format} if self.is_written_without_spark else needs
+        """Nothing for the format, which tasks and the driver write; see SinkSettings."""
+        return super().spark_needs - {self.format}
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
-from slackwater.spark_sink.output.delta_features import maps_columns
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (
@@ -20,9 +18,7 @@ from slackwater.spark_sink.sinks.managed_tables import (
 )
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import COLUMNS_OF_TABLES, columns_by_table
-from slackwater.spark_sink.table_names import table_of
-from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.managed_table import AppendId
+from slackwater.spark_sink.tables.table_changes import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
 
@@ -44,11 +40,6 @@ class TypedChangelogSettings(ManagedTableSettings):
     has_rescans = True
 
     kind: str = "changelogs"
-
-    @property
-    def is_written_without_spark(self) -> bool:
-        """Whether neither Spark's writers nor its tables make the output; see SinkSettings."""
-        return _is_by_driver(self.format, self.table_properties)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> TypedChangelogs:
         """Return the sink; see SinkSettings."""
@@ -93,7 +84,6 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             record_filter,
             dead_letters=DeadLetters(place, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
             policy=policy,
-            is_by_driver=_is_by_driver(table_format.using, properties or {}),
         )
         self._properties = {
             **table_format.retention_properties(policy.keep_s),
@@ -122,7 +112,7 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         """Append a staged epoch to the tables that it changes."""
         # For a small epoch Spark is not asked, unless a record is bad.
         changes = cache(partial(self._staging.read_staged, spark, epoch_id))
-        records = self._read_small(epoch_id, summary) if self._is_by_driver else None
+        records = self._read_small(epoch_id, summary)
 
         def add(table: str, columns: Sequence[Column]) -> None:
             changelog = self._table(spark, table)
@@ -175,23 +165,8 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             chunk=append_id.chunk,
         )
 
-    def _maintain(self, spark: SparkSession, path: str) -> None:
-        table = table_of(posixpath.basename(path))
-        access = self._access(spark, table) if table is not None else None
-        if access is None:
-            super()._maintain(spark, path)
-        else:
-            access.maintain(self._policy.keep_s)
-
     def _make(self, spark: SparkSession, path: str, table: str) -> ChangelogTable:
         from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
 
         access, properties = self._access(spark, table), self._properties
-        return ChangelogTable(
-            spark, path, table, self._format, properties=properties, access=access
-        )
-
-
-def _is_by_driver(table_format: str, properties: Mapping[str, str]) -> bool:
-    """Return whether the driver and tasks write tables of a format with these properties."""
-    return table_format != Delta.using or not maps_columns(properties)
+        return ChangelogTable(spark, path, table, self._format, access, properties=properties)

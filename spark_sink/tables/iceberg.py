@@ -11,25 +11,20 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError, UnknownFormatError
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.tables.table_format import (
-    LOW_WATERMARK_PROPERTY,
-    MergeId,
-    OtherRows,
-    TableFormat,
-)
+from slackwater.spark_sink.tables.table_changes import LOW_WATERMARK_PROPERTY
+from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.iceberg.table_place import TablePlace
-    from slackwater.spark_sink.sql.columns import Column
+    from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 _PACKAGES: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}
@@ -38,31 +33,6 @@ _METADATA_PROPERTIES: Final[Mapping[str, str]] = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-
-
-class MergingAccess(Protocol):
-    """What merges into one table; see IcebergAccess."""
-
-    def merge(
-        self,
-        rows: pa.Table | None,
-        columns: Sequence[Column],
-        merge_id: MergeId,
-        others: OtherRows,
-    ) -> None:
-        """Apply an epoch's changes in one commit, unless the table has its low watermark."""
-
-    def merge_large(
-        self,
-        latest: DataFrame,
-        columns: Sequence[Column],
-        merge_id: MergeId,
-        others: OtherRows,
-    ) -> None:
-        """Merge what Spark has folded, which the driver's memory holds."""
-
-    def publish_watermark(self, merge_id: MergeId) -> None:
-        """Write to the table's properties up to when it has all changes."""
 
 
 class Iceberg(TableFormat):
@@ -74,12 +44,10 @@ class Iceberg(TableFormat):
 
     Attributes:
         namespace: as given.
-        accesses: what writes the tables, by their paths.
     """
 
     using = "iceberg"
     has_catalogs = True
-    is_by_driver = True
 
     def __init__(
         self,
@@ -88,7 +56,6 @@ class Iceberg(TableFormat):
     ) -> None:
         self.namespace = namespace
         self.storage_options = storage_options
-        self.accesses: dict[str, MergingAccess] = {}
 
     @classmethod
     def from_settings(cls, catalog: str | None) -> Iceberg:
@@ -144,6 +111,12 @@ class Iceberg(TableFormat):
 
         return TablePlace(path, self.namespace, self.storage_options)
 
+    def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:
+        """Return what writes a table; see TableFormat."""
+        from slackwater.spark_sink.tables.by_driver.iceberg_access import IcebergAccess
+
+        return IcebergAccess(spark, self.place(path), application)
+
     def exists(self, spark: SparkSession, path: str) -> bool:
         """Return whether the table exists."""
         return self._load(spark, path) is not None
@@ -160,66 +133,6 @@ class Iceberg(TableFormat):
         """Return the properties by which a catalog removes metadata files; see TableFormat."""
         is_catalogs = keep_s is not None and self.namespace is not None
         return _METADATA_PROPERTIES if is_catalogs else {}
-
-    def maintain(
-        self, spark: SparkSession, path: str, application: str, keep_s: float | None
-    ) -> None:
-        """Compact a table, and remove old snapshots and files; see TableFormat."""
-        from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
-
-        commits = IcebergCommits(self.place(path), application)
-        commits.connect(spark)
-        commits.maintain(keep_s)
-
-    def merges_rows(self, spark: SparkSession, path: str) -> bool:
-        """Return True: the driver merges all rows."""
-        del spark, path
-        return True
-
-    def merge_rows(
-        self,
-        spark: SparkSession,
-        path: str,
-        rows: pa.Table,
-        columns: Sequence[Column],
-        merge_id: MergeId,
-        *,
-        keeps_deleted: bool,
-    ) -> bool:
-        """Merge a few rows, into a table of any size; see TableFormat."""
-        del spark
-        self.accesses[path].merge(rows, columns, merge_id, OtherRows(are_kept=keeps_deleted))
-        return True
-
-    def merge(
-        self,
-        spark: SparkSession,
-        path: str,
-        latest: DataFrame,
-        columns: Sequence[Column],
-        merge_id: MergeId,
-        others: OtherRows,
-    ) -> None:
-        """Merge what Spark has folded, which the driver's memory holds; see TableFormat."""
-        del spark
-        self.accesses[path].merge_large(latest, columns, merge_id, others)
-
-    def forget(
-        self,
-        spark: SparkSession,
-        path: str,
-        columns: Sequence[Column],
-        merge_id: MergeId,
-        others: OtherRows,
-    ) -> None:
-        """Drop what a former table or former columns left; see TableFormat."""
-        del spark
-        self.accesses[path].merge(None, columns, merge_id, others)
-
-    def publish_watermark(self, spark: SparkSession, path: str, merge_id: MergeId) -> None:
-        """Write to the table's properties up to when it has all changes; see TableFormat."""
-        del spark
-        self.accesses[path].publish_watermark(merge_id)
 
     def read(self, spark: SparkSession, path: str) -> DataFrame:
         """Read a table as it is now; see TableFormat."""

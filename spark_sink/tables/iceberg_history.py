@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY
+from slackwater.spark_sink.tables.table_changes import LOW_WATERMARK_PROPERTY
 from slackwater.spark_sink.tables.table_history import Commit, History
 from slackwater.timestamp import ns_to_us, parse_rfc3339
 

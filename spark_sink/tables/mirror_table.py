@@ -11,26 +11,24 @@ from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.merge_statement import (
-    CHANGED_AT,
-    IS_DELETED,
-    SOFT_DELETE_COLUMNS,
-)
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.tables.managed_table import (
-    AppendId,
-    ManagedTable,
-    MissingColumn,
-    TableAccess,
+from slackwater.spark_sink.tables.managed_table import ManagedTable
+from slackwater.spark_sink.tables.row_merges.row_changes import (
+    CHANGED_AT,
+    IS_MARKED_DELETED,
+    LATEST,
+    SOFT_DELETE_COLUMNS,
+    RowChange,
 )
-from slackwater.spark_sink.tables.row_merges.row_changes import LATEST, RowChange
-from slackwater.spark_sink.tables.table_format import MergeId, OtherRows, TableFormat
+from slackwater.spark_sink.tables.table_changes import AppendId, MergeId, MissingColumn, OtherRows
+from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
     from slackwater.spark_sink.tables.row_merges.corrections import Corrections
 
 _log = logging.getLogger(__name__)
@@ -49,12 +47,12 @@ class MirrorTable(ManagedTable):
         path: str,
         table: str,
         table_format: TableFormat,
+        access: DriverAccess,
         *,
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
-        access: TableAccess | None = None,
     ) -> None:
-        super().__init__(spark, path, table, table_format, properties=properties, access=access)
+        super().__init__(spark, path, table, table_format, access, properties=properties)
         self._keeps_deleted = keeps_deleted
 
     def merge(
@@ -70,13 +68,13 @@ class MirrorTable(ManagedTable):
             latest: the rows of latest_changes().
             columns: the columns of their rows.
             merge_id: identifies the epoch.
-            cleared_at: see merge_statement().
+            cleared_at: see OtherRows.
 
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
-        gone = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
-        self._format.merge(self._spark, self._path, latest, columns, merge_id, gone)
+        others = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
+        self._access.merge_large(latest, columns, merge_id, others)
 
     def merge_rows(
         self,
@@ -95,8 +93,8 @@ class MirrorTable(ManagedTable):
                 nothing. The columns are the same.
 
         Returns:
-            False if Spark has to apply them: columns had another type, or a value is not of its
-            column's type, or the format can't.
+            False if Spark has to fold them: columns had another type, or a value is not of its
+            column's type.
 
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
@@ -117,16 +115,15 @@ class MirrorTable(ManagedTable):
             return False
         if corrections is not None:
             rows = with_corrections(rows, corrections.rows, columns)
-        return self._format.merge_rows(
-            self._spark, self._path, rows, columns, merge_id, keeps_deleted=self._keeps_deleted
-        )
+        self._access.merge(rows, columns, merge_id, OtherRows(are_kept=self._keeps_deleted))
+        return True
 
     def forget(
         self, columns: Sequence[Column], merge_id: MergeId, cleared_at: datetime | None
     ) -> None:
         """Drop what a former table or former columns left; arguments as for merge()."""
-        gone = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
-        self._format.forget(self._spark, self._path, columns, merge_id, gone)
+        others = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
+        self._access.merge(None, columns, merge_id, others)
 
     def ensure_columns(self, columns: Sequence[Column]) -> bool:
         """Create the mirror, or add the columns that it lacks; see ManagedTable.
@@ -144,7 +141,7 @@ class MirrorTable(ManagedTable):
         if not self._format.exists(self._spark, self._path):
             return None
         rows = self._format.read(self._spark, self._path)
-        return rows.where(~F.col(IS_DELETED)) if self._keeps_deleted else rows
+        return rows.where(~F.col(IS_MARKED_DELETED)) if self._keeps_deleted else rows
 
     def columns(self) -> tuple[Column, ...]:
         """Return the mirror's columns, which are those of no key; none if it does not exist."""
@@ -173,16 +170,12 @@ class MirrorTable(ManagedTable):
 
         if self._keeps_deleted:
             at = F.lit(append_id.low_watermark)
-            rows = rows.withColumns({IS_DELETED: F.lit(False), CHANGED_AT: at})
+            rows = rows.withColumns({IS_MARKED_DELETED: F.lit(False), CHANGED_AT: at})
         super().add(rows, append_id)
 
     def publish_watermark(self, merge_id: MergeId) -> None:
-        """Write to the mirror's properties up to when it has all changes; see TableFormat.
-
-        Raises:
-            PublishError: two processes committed at the same time.
-        """
-        self._format.publish_watermark(self._spark, self._path, merge_id)
+        """Write to the mirror's properties up to when it has all changes; see DriverAccess."""
+        self._access.publish_watermark(merge_id)
 
     def _column_definitions(self, columns: Sequence[Column]) -> str:
         soft = [f"{name} {kind}" for name, kind in SOFT_DELETE_COLUMNS.items()]
@@ -288,7 +281,7 @@ def read_mirror(
         return None
     rows, low_watermark = state
     if keeps_deleted:
-        rows = rows.where(~F.col(IS_DELETED)).drop(*SOFT_DELETE_COLUMNS)
+        rows = rows.where(~F.col(IS_MARKED_DELETED)).drop(*SOFT_DELETE_COLUMNS)
     return rows, low_watermark
 
 

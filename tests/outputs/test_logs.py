@@ -24,7 +24,7 @@ from pyiceberg.table import StaticTable
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import TEXT
 from slackwater.spark_sink.output.bucket_place import Bucket
-from slackwater.spark_sink.output.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile, written_files_of

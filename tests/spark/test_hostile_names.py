@@ -104,8 +104,7 @@ def test_mirrors_have_the_rows_of_any_table(
     for table in TABLES:
         one, two = expected(table, 1, 2)
         assert rows(tmp_path, table) == [one, {**two, last[table]: "changed"}]
-    # Iceberg's is Spark's procedure, which takes names in another form.
-    table_format.maintain(session, str(tmp_path / plain_name(OF_COLUMNS)), "orders", None)
+    sink._maintain(session, str(tmp_path / plain_name(OF_COLUMNS)))
     assert len(rows(tmp_path, OF_COLUMNS)) == 2
     assert {cut.table for cut in sink.as_of(session, None).tables} == set(TABLES)
     assert [cut.table for cut in sink.as_of(session, None, [OF_COLUMNS]).tables] == [OF_COLUMNS]

@@ -3,64 +3,92 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
+from slackwater.spark_sink.tables.by_driver import delta_version
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
-from slackwater.spark_sink.tables.row_merges import iceberg_merge, small_table
+from slackwater.spark_sink.tables.row_merges import file_merge
 from tests.epoch_rows import on_disk
 from tests.merge_epochs import COLUMNS, one, operations, publish, record
 from tests.mirrors import current, iceberg_table
 
-DELETION_VECTORS = "delta.enableDeletionVectors"
+
+def of_delta(session: SparkSession, path: Path) -> list[list[dict[str, Any]]]:
+    """Return the rows of a Delta table as three readers have them: delta-rs, Spark and tasks."""
+    by_rust = QueryBuilder().register("mirror", DeltaTable(path)).execute("SELECT * FROM mirror")
+    of_spark = session.read.format("delta").load(str(path))
+    frames = (of_spark, Delta().read(session, str(path)))
+    return [
+        pa.table(by_rust).to_pylist(),
+        *([row.asDict() for row in read.collect()] for read in frames),
+    ]
 
 
-@pytest.mark.long
-def test_spark_merges_into_large_tables_and_tables_that_others_can_not_write(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
-    publish(session, sink, 1, one(1, "one"))
-    with monkeypatch.context() as patch:
-        patch.setattr(small_table, "BYTES_MAX", 0)
-        publish(session, sink, 2, one(2, "two"))
-    publish(session, sink, 3, one(3, "three"))
-    of_spark = operations(tmp_path / "T")
-    assert (of_spark[0], len(of_spark), "driver" in of_spark[1:]) == ("driver", 3, False)
-    # One row is marked in its file, and is in another one now.
-    three = session.read.format("delta").load(str(tmp_path / "T")).collect()
-    assert [row["A"] for row in three] == ["three"]
-    detail = session.sql(f"DESCRIBE DETAIL delta.`{tmp_path}/T`").first()
-    assert detail is not None
-    assert detail["properties"][DELETION_VECTORS] == "true"
-    assert session.conf.get("spark.sql.codegen.wholeStage") == "false"
-    # A new process looks again.
-    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
-    publish(session, sink, 4, one(4, "four"))
-    assert operations(tmp_path / "T")[-1] == "driver"
-    properties = "'delta.columnMapping.mode' = 'name'"
-    session.sql(f"ALTER TABLE delta.`{tmp_path}/T` SET TBLPROPERTIES ({properties})")
-    publish(session, sink, 5, one(5, "five"))
-    rows = session.read.format("delta").load(str(tmp_path / "T")).collect()
-    assert [row["A"] for row in rows] == ["five"]
+def of_iceberg(session: SparkSession, path: Path) -> list[list[dict[str, Any]]]:
+    """Return the rows of an Iceberg table as pyiceberg, Spark and tasks have them."""
+    frames = (
+        session.read.format("iceberg").load(str(path)),
+        Iceberg().read(session, str(path)),
+    )
+    return [
+        iceberg_table(path).scan().to_arrow().to_pylist(),
+        *([row.asDict() for row in read.collect()] for read in frames),
+    ]
 
 
+def marks_of_delta(path: Path) -> dict[str, int]:
+    """Return how many rows of each file are marked as gone."""
+    vectors = pa.table(DeltaTable(path).deletion_vectors()).to_pylist()
+    marked = {Path(row["filepath"]).name: row["selection_vector"].count(False) for row in vectors}
+    names = [Path(uri).name for uri in DeltaTable(path).file_uris()]
+    return dict.fromkeys(names, 0) | marked
+
+
+def marks_of_iceberg(path: Path) -> dict[str, int]:
+    """Return how many rows of each file are in files of deletes, of which each has one at most."""
+    tasks = list(iceberg_table(path).scan().plan_files())
+    assert all(len(task.delete_files) <= 1 for task in tasks)
+    return {
+        Path(task.file.file_path).name: sum(d.record_count for d in task.delete_files)
+        for task in tasks
+    }
+
+
+FORMATS: dict[str, Any] = {
+    "delta": (Delta, of_delta, marks_of_delta),
+    "iceberg": (Iceberg, of_iceberg, marks_of_iceberg),
+}
+
+
+@pytest.fixture
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all tables and files be large ones."""
+    monkeypatch.setattr(file_merge, "SMALL", 0)
+    monkeypatch.setattr(delta_version, "LARGE", 0)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_VALUES"])
 @pytest.mark.parametrize("deletes", ["apply", "mark"])
-def test_of_large_iceberg_files_rows_are_marked_as_gone(
+@pytest.mark.usefixtures("all_are_large")
+def test_of_large_files_rows_are_marked_as_gone(
     session: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    file_format: str,
     capture: str,
     deletes: str,
 ) -> None:
-    monkeypatch.setattr(iceberg_merge, "SMALL", 0)
+    made, read_all, marks = FORMATS[file_format]
     columns = {**COLUMNS, "B": "STRING"}
     gone_rows = GoneRows(are_kept=deletes == "mark")
     expected = dict.fromkeys(range(1, 41), ("one", "b"))
@@ -68,15 +96,15 @@ def test_of_large_iceberg_files_rows_are_marked_as_gone(
     def merge(epoch: int, kind: str, key: int, values: dict[str, str]) -> None:
         change = (kind, {"Id": str(key)}, values, capture)
         # Each by a new process.
-        sink = Mirrors(on_disk(tmp_path), "orders", Iceberg(), gone_rows=gone_rows)
+        sink = Mirrors(on_disk(tmp_path), "orders", made(), gone_rows=gone_rows)
         sink.position(session)
         publish(session, sink, epoch, [record(epoch, change, columns, "T")])
 
-    sink = Mirrors(on_disk(tmp_path), "orders", Iceberg(), gone_rows=gone_rows)
+    sink = Mirrors(on_disk(tmp_path), "orders", made(), gone_rows=gone_rows)
     sink.position(session)
     rows = [("INSERT", {"Id": str(key)}, {"A": "one", "B": "b"}, capture) for key in expected]
     publish(session, sink, 1, [record(1, row, columns, "T") for row in rows])
-    files = {file.name for file in (tmp_path / "T" / "data").iterdir()}
+    [first] = marks(tmp_path / "T")
     for epoch in (2, 3, 4):
         whole = {"B": "b"} if capture == "NEW_ROW" else {}
         merge(epoch, "UPDATE", 1, {"A": f"e{epoch}", **whole})
@@ -87,71 +115,91 @@ def test_of_large_iceberg_files_rows_are_marked_as_gone(
     del expected[2]
 
     def require() -> None:
-        path = f"{tmp_path}/T"
-        of_spark = session.read.format("iceberg").load(path)
-        of_tasks = Iceberg().read(session, path)
-        for rows in (
-            iceberg_table(tmp_path / "T").scan().to_arrow().to_pylist(),
-            *([row.asDict() for row in read.collect()] for read in (of_spark, of_tasks)),
-        ):
+        for rows in read_all(session, tmp_path / "T"):
             there = [row for row in rows if not row.get("_is_deleted")]
             assert {row["Id"]: (row["A"], row["B"]) for row in there} == expected
             assert len(there) == len(expected)
             assert len(rows) - len(there) == (deletes == "mark")
 
     require()
-    tasks = list(iceberg_table(tmp_path / "T").scan().plan_files())
-    # The first file is as it was, and has one file of deletes.
-    first = [task for task in tasks if Path(task.file.file_path).name in files]
-    assert [len(task.delete_files) for task in first] == [1]
+    # The first file is as it was, beside marks of its rows that changed.
+    assert marks(tmp_path / "T")[first] == 2
     assert operations(tmp_path / "T") == ["driver"] * 6
     # So many files become one, and of the rows that are gone nothing is left.
-    monkeypatch.setattr(iceberg_merge, "SMALL", 16 << 20)
-    monkeypatch.setattr(small_table, "FILES_MAX", 2)
+    monkeypatch.setattr(file_merge, "SMALL", 16 << 20)
+    monkeypatch.setattr(file_merge, "FILES_MAX", 2)
     merge(7, "UPDATE", 1, {"A": "e7", **({"B": "b"} if capture == "NEW_ROW" else {})})
     expected[1] = ("e7", "b")
     require()
-    tasks = list(iceberg_table(tmp_path / "T").scan().plan_files())
-    assert [(len(task.delete_files), task.file.record_count) for task in tasks] == [
-        (0, len(expected) + (deletes == "mark"))
-    ]
+    assert list(marks(tmp_path / "T").values()) == [0]
 
 
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.usefixtures("all_are_large")
 def test_a_large_share_of_rows_that_are_gone_is_not_read_any_more(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, tmp_path: Path, file_format: str
 ) -> None:
-    monkeypatch.setattr(iceberg_merge, "SMALL", 0)
-    sink = Mirrors(on_disk(tmp_path), "orders", Iceberg())
+    made, read_all, marks = FORMATS[file_format]
+    sink = Mirrors(on_disk(tmp_path), "orders", made())
     sink.position(session)
     rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(8)]
     publish(session, sink, 1, [record(1, row, COLUMNS, "T") for row in rows])
     for epoch in range(2, 6):
         change = ("UPDATE", {"Id": str(epoch)}, {"A": "two"}, "NEW_ROW")
         publish(session, sink, epoch, [record(epoch, change, COLUMNS, "T")])
-        gone = sum(
-            deletes.record_count
-            for task in iceberg_table(tmp_path / "T").scan().plan_files()
-            for deletes in task.delete_files
-        )
-        assert gone <= 2
-    rows_there = iceberg_table(tmp_path / "T").scan().to_arrow().to_pylist()
-    assert sorted((row["Id"], row["A"]) for row in rows_there) == [
-        (key, "two" if 2 <= key < 6 else "one") for key in range(8)
-    ]
+        assert sum(marks(tmp_path / "T").values()) <= 2
+    expected = [(key, "two" if 2 <= key < 6 else "one") for key in range(8)]
+    for rows_there in read_all(session, tmp_path / "T"):
+        assert sorted((row["Id"], row["A"]) for row in rows_there) == expected
 
 
+@pytest.mark.usefixtures("all_are_large")
+def test_a_delta_table_whose_owner_wants_no_marks_is_written_again(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    properties = {"delta.enableDeletionVectors": "false"}
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
+    for epoch, text in enumerate(("one", "two"), 1):
+        publish(session, sink, epoch, one(epoch, text))
+    assert [row["A"] for row in current(tmp_path / "T").rows] == ["two"]
+    assert DeltaTable(tmp_path / "T").protocol().min_reader_version == 1
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_marks_that_spark_has_made_are_heeded(session: SparkSession, tmp_path: Path) -> None:
+    properties = {"delta.enableDeletionVectors": "true"}
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
+    rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(40)]
+    publish(session, sink, 1, [record(1, row, COLUMNS, "T") for row in rows])
+    session.sql(f"DELETE FROM delta.`{tmp_path}/T` WHERE Id IN (1, 2)")
+    assert sum(marks_of_delta(tmp_path / "T").values()) == 2
+    change = ("UPDATE", {"Id": "3"}, {"A": "two"}, "NEW_ROW")
+    publish(session, sink, 2, [record(2, change, COLUMNS, "T")])
+    assert sum(marks_of_delta(tmp_path / "T").values()) == 3
+    expected = [(key, "two" if key == 3 else "one") for key in range(40) if key not in (1, 2)]
+    for there in of_delta(session, tmp_path / "T"):
+        assert sorted((row["Id"], row["A"]) for row in there) == expected
+    # Compaction leaves them out.
+    sink._maintain(session, str(tmp_path / "T"))
+    assert list(marks_of_delta(tmp_path / "T").values()) == [0]
+    for there in of_delta(session, tmp_path / "T"):
+        assert sorted((row["Id"], row["A"]) for row in there) == expected
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
 def test_rows_whose_texts_arrow_can_not_hold_are_refused(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str
 ) -> None:
     def overflow(*_: object, **__: object) -> pa.Table:
         # As pyarrow does for more than 2 GiB of a column's text.
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")
 
-    sink = Mirrors(on_disk(tmp_path), "orders", Iceberg())
+    made, _, _ = FORMATS[file_format]
+    sink = Mirrors(on_disk(tmp_path), "orders", made())
     sink.position(session)
     publish(session, sink, 1, one(1, "one"))
     with monkeypatch.context() as patch:
-        patch.setattr(iceberg_merge, "updated_rows", overflow)
+        patch.setattr(file_merge, "updated_rows", overflow)
         with pytest.raises(ObjectStoreError, match="offset overflow"):
             publish(session, sink, 2, one(2, "two"))
     publish(session, sink, 2, one(2, "two"))

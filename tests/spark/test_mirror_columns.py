@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.errors import ColumnNameError
+from slackwater.spark_sink.errors import ColumnNameError, ObjectStoreError
 from slackwater.spark_sink.sink import Former
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
@@ -66,6 +66,40 @@ def test_a_column_whose_name_a_mirror_needs_is_refused_before_anything_lands(
     assert "filter.exclude_columns" in refused.value.hint
     assert ("sink.deletes" in refused.value.hint) == (keeps_deleted)
     assert not (tmp_path / "T").exists()
+
+
+def test_mapped_columns_have_any_names_for_all_readers(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    properties = {"delta.columnMapping.mode": "name"}
+    names = ["full name", "a,b;c", "{(x)}", "tab\there", "k = v"]
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
+    epochs = Epochs(session, sink, {"Id": "INT64", **dict.fromkeys(names[:-1], "STRING")})
+    for key in ("1", "2"):
+        epochs.change("INSERT", key, **{name: f"{name} {key}" for name in names[:-1]})
+    epochs.write()
+    # A column that comes later, and one whose type changes.
+    epochs.types[names[-1]] = "STRING"
+    epochs.change("UPDATE", "2", **{names[-1]: "later"})
+    epochs.write()
+    del epochs.types[names[0]]
+    epochs.types[names[0]] = "INT64"
+    epochs.change("UPDATE", "1", **{names[0]: "7"})
+    epochs.write()
+    of_tasks = Delta().read(session, str(tmp_path / "T"))
+    of_spark = session.read.format("delta").load(str(tmp_path / "T"))
+    for rows in (of_tasks, of_spark):
+        one, two = sorted(rows.toArrow().to_pylist(), key=lambda row: row["Id"])
+        assert [one[name] for name in names] == [7, "a,b;c 1", "{(x)} 1", "tab\there 1", None]
+        assert [two[name] for name in names] == [None, "a,b;c 2", "{(x)} 2", "tab\there 2", "later"]
+        assert two["full name_was_string"] == "full name 2"
+    # One that was dropped must not come back with its former values.
+    session.sql(f"ALTER TABLE delta.`{tmp_path}/T` DROP COLUMN `a,b;c`")
+    epochs.sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
+    epochs.sink.position(session)
+    epochs.change("UPDATE", "2", **{"a,b;c": "again"})
+    with pytest.raises(ObjectStoreError, match="values of a former column a,b;c"):
+        epochs.write()
 
 
 @pytest.mark.parametrize(("format_class", "keeps_deleted"), [(Delta, False), (Iceberg, True)])

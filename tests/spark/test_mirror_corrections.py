@@ -17,17 +17,14 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
 from slackwater.spark_sink.sql.types import nanoseconds_expression, value_expression
-from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.rescans import mirror_corrections
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import on_disk
+from tests.merge_epochs import FoldedBySpark
 from tests.mirror_epochs import Epochs
 from tests.mirrors import current, mirrored_rows
-from tests.spark.test_small_merges import DeltaBySpark, IcebergBySpark
-
-FORMATS = (Delta(), DeltaByDriver(), DeltaBySpark(), Iceberg(), IcebergBySpark())
 
 COLUMNS = (
     Column("Id", "INT64", is_key=True),
@@ -71,35 +68,35 @@ class Table:
 
 
 @pytest.mark.parametrize(
-    ("table_format", "deletes"),
+    ("table_format", "folded_by", "deletes"),
     [
-        (Delta(), "mark"),
-        (IcebergBySpark(), "apply"),
-        (DeltaByDriver(), "apply"),
+        (Delta(), Mirrors, "mark"),
+        (Iceberg(), FoldedBySpark, "apply"),
         *(
-            pytest.param(table_format, deletes, marks=pytest.mark.long)
-            for table_format, deletes in (
-                (Delta(), "apply"),
-                (DeltaByDriver(), "mark"),
-                (DeltaBySpark(), "apply"),
-                (DeltaBySpark(), "mark"),
-                (Iceberg(), "apply"),
-                (Iceberg(), "mark"),
-                (IcebergBySpark(), "mark"),
+            pytest.param(table_format, folded_by, deletes, marks=pytest.mark.long)
+            for table_format, folded_by, deletes in (
+                (Delta(), Mirrors, "apply"),
+                (Delta(), FoldedBySpark, "apply"),
+                (Delta(), FoldedBySpark, "mark"),
+                (Iceberg(), Mirrors, "apply"),
+                (Iceberg(), Mirrors, "mark"),
+                (Iceberg(), FoldedBySpark, "mark"),
             )
         ),
     ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+    ids=lambda value: getattr(value, "using", None) or getattr(value, "__name__", value),
 )
 def test_a_mirror_that_lost_its_table_is_corrected_in_chunks(
     session: SparkSession,
     tmp_path: Path,
     table_format: TableFormat,
+    folded_by: type[Mirrors],
     deletes: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mirror_corrections, "_WRONG_ROWS_MAX", 2)
-    sink = Mirrors(on_disk(tmp_path), "orders", table_format, gone_rows=GoneRows(deletes == "mark"))
+    gone_rows = GoneRows(deletes == "mark")
+    sink = folded_by(on_disk(tmp_path), "orders", table_format, gone_rows=gone_rows)
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING", "B": "BOOL"})
     table = Table(epochs, seed=5)
     table.change(60, range(60))

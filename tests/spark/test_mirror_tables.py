@@ -23,12 +23,12 @@ from slackwater.spark_sink.sink import Former
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
 from slackwater.spark_sink.tables.cut import Cut
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
-from slackwater.spark_sink.tables.table_format import MergeId, TableFormat
+from slackwater.spark_sink.tables.table_changes import MergeId
+from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.epoch_rows import make_sink, on_disk
 from tests.mirror_epochs import (
@@ -44,19 +44,15 @@ from tests.mirrors import current, iceberg_table
 NANOSECONDS = "_At_nanoseconds"
 
 
-@pytest.fixture(params=[Delta, DeltaByDriver, Iceberg], ids=lambda made: str(made.__name__))
+@pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.__name__))
 def table_format(request: pytest.FixtureRequest) -> TableFormat:
     made: TableFormat = request.param()
     return made
 
 
-@pytest.fixture(
-    params=[Delta, pytest.param(DeltaByDriver, marks=pytest.mark.long)],
-    ids=lambda made: str(made.__name__),
-)
-def delta(request: pytest.FixtureRequest) -> TableFormat:
-    made: TableFormat = request.param()
-    return made
+@pytest.fixture
+def delta() -> TableFormat:
+    return Delta()
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -288,8 +284,8 @@ def test_all_tables_are_read_as_of_one_time(
     epochs.sink = process()
     epochs.write()
     # A former owner publishes what it had merged, and files are compacted.
-    table_format.publish_watermark(session, str(mirror), MergeId(application_of("orders"), first))
-    table_format.maintain(session, str(mirror), "slackwater orders", None)
+    epochs.sink._table(session, "T").publish_watermark(MergeId(application_of("orders"), first))
+    epochs.sink._maintain(session, str(mirror))
     for time, rows_then in looks:
         cut = cut_at(time + timedelta(milliseconds=400))
         assert cut.low_watermark == time

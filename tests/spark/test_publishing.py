@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import OutputPosition
-from slackwater.spark_sink.tables.delta import Delta
 from tests.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.former_owner import frozen_at
 from tests.mirrors import iceberg_table
@@ -107,17 +106,6 @@ def test_sparks_formats_and_kafka_at_least_once_tell_what_they_can(
         path, kind="kafka", topic="changes", options=options, delivery="at_least_once"
     )
     assert kafka.position(session) is None
-
-
-def test_a_table_s_position_is_read_after_others_commits(
-    session: SparkSession, tmp_path: Path
-) -> None:
-    table_format, path = Delta(), str(tmp_path / "table")
-    for application, version in (("ours", 5), ("ours", 7), ("other", 9), ("other", 10)):
-        table_format.append(session.range(3), path, application, version)
-    table_format.maintain(session, path, "slackwater orders", None)
-    versions = [table_format.last_version(session, path, name) for name in ("ours", "none")]
-    assert versions == [7, None]
 
 
 @pytest.mark.parametrize(("kind", "step"), [("parquet", 4), pytest.param("mirror", 25, marks=LONG)])

@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.table import TableMerger
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.application import application_of
+from slackwater.spark_sink.output.delta.delta_log import DeltaLog
 from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
-from slackwater.spark_sink.tables.by_driver.delta_by_driver import DeltaByDriver
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -31,6 +30,7 @@ from tests.merge_epochs import (
     FOLDER,
     KEY,
     Change,
+    FoldedBySpark,
     one,
     operations,
     publish,
@@ -46,38 +46,11 @@ TIMES = (None, "2026-01-31T09:00:00.000001001Z", "2026-01-31T09:00:00.000001002Z
 CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_ROW")
 
 
-class DeltaBySpark(Delta):
-    """Delta tables into which only Spark merges."""
-
-    def merges_rows(self, *_: Any) -> bool:
-        return False
-
-
-class IcebergBySpark(Iceberg):
-    """Iceberg tables into which only Spark merges."""
-
-    def merges_rows(self, *_: Any) -> bool:
-        return False
-
-
-BY_SPARK: Mapping[type[TableFormat], type[TableFormat]] = {
-    Delta: DeltaBySpark,
-    Iceberg: IcebergBySpark,
-    DeltaByDriver: DeltaBySpark,
-}
 both_formats = pytest.mark.parametrize(
     "format_class",
-    [Delta, Iceberg, pytest.param(DeltaByDriver, marks=pytest.mark.long)],
-    ids=["delta", "iceberg", "driver"],
+    [Delta, Iceberg],
+    ids=["delta", "iceberg"],
 )
-
-
-def by_driver(format_class: type[TableFormat]) -> TableFormat:
-    return format_class.from_settings(None)
-
-
-def by_spark(format_class: type[TableFormat]) -> TableFormat:
-    return BY_SPARK[format_class].from_settings(None)
 
 
 def random_epochs(seed: int) -> Iterator[list[Change]]:
@@ -117,33 +90,60 @@ def random_epochs(seed: int) -> Iterator[list[Change]]:
         pytest.param(Iceberg, False, marks=pytest.mark.long),
     ],
 )
-def test_random_epochs_leave_the_rows_that_spark_leaves(
+def test_random_epochs_leave_the_rows_of_a_model_whoever_folds_them(
     session: SparkSession, tmp_path: Path, format_class: type[TableFormat], *, keeps_deleted: bool
 ) -> None:
     columns = {**KEY, **dict.fromkeys(NAMES, "STRING")}
     rows = GoneRows(are_kept=keeps_deleted)
-    ways = {"driver": by_driver(format_class), "spark": by_spark(format_class)}
     sinks = {
-        way: Mirrors(on_disk(tmp_path / way), "orders", table_format, gone_rows=rows)
-        for way, table_format in ways.items()
+        way: sink(on_disk(tmp_path / way), "orders", format_class.from_settings(None), None, rows)
+        for way, sink in (("driver", Mirrors), ("spark", FoldedBySpark))
     }
     at = 0
+    model: dict[tuple[Any, ...], dict[str, Any]] = {}
     for epoch, changes in enumerate(random_epochs(seed=7)):
         records = [record(at + place, change, columns) for place, change in enumerate(changes)]
         at += len(records)
         for sink in sinks.values():
             publish(session, sink, epoch, records)
+        for change in changes:
+            apply(model, change)
         looks = [current(tmp_path / way / FOLDER).rows for way in sinks]
         of_driver, of_spark = (sorted(map(repr, look)) for look in looks)
         assert of_driver == of_spark, epoch
-        assert of_driver
+        there = [row for row in looks[0] if not row.get("_is_deleted")]
+        assert {_key(row): {name: row[name] for name in NAMES} for row in there} == model
+        assert len(there) == len(model) > 0
     for way in sinks:
-        by = "driver" if format_class is Iceberg else way
-        assert operations(tmp_path / way / FOLDER) == [by] * 4
+        assert operations(tmp_path / way / FOLDER) == ["driver"] * 4
+
+
+def apply(model: dict[tuple[Any, ...], dict[str, Any]], change: Change) -> None:
+    """Do to rows what a change does."""
+    mod_type, key, values, capture = change
+    at = key["At"]
+    of_row = (
+        None if key["Id"] is None else int(key["Id"]),
+        at and at[:26],
+        at and int(at[26:29]),
+        key["Order"],
+    )
+    if mod_type == "DELETE":
+        del model[of_row]
+    elif mod_type == "INSERT" or capture == "NEW_ROW":
+        model[of_row] = dict.fromkeys(NAMES) | dict(values)
+    else:
+        model[of_row] |= values
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    at = row["At"]
+    text = at and at.strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return row["Id"], text, row["_At_nanoseconds"], row["Order"]
 
 
 @both_formats
-def test_values_of_all_types_are_those_that_spark_writes(
+def test_values_of_all_types_are_the_same_whoever_folds_them(
     session: SparkSession, tmp_path: Path, format_class: type[TableFormat]
 ) -> None:
     columns = {"Id": "INT64", **{f"c{n}": kind for n, (kind, _, _) in enumerate(VALUES)}}
@@ -159,16 +159,16 @@ def test_values_of_all_types_are_those_that_spark_writes(
         record(9, ("UPDATE", {"Id": "1"}, {"c6": True}, "OLD_AND_NEW_VALUES"), columns),
     ]
     looks = []
-    for way in (by_driver(format_class), by_spark(format_class)):
-        path = tmp_path / type(way).__name__
-        sink = Mirrors(on_disk(path), "orders", way)
+    for way in (Mirrors, FoldedBySpark):
+        path = tmp_path / way.__name__
+        sink = way(on_disk(path), "orders", format_class.from_settings(None))
         publish(session, sink, 1, _named(inserts))
         first = sorted(map(repr, current(path / FOLDER).rows))
         publish(session, sink, 2, _named(swapped))
         looks.append((first, sorted(map(repr, current(path / FOLDER).rows))))
     assert looks[0] == looks[1]
     assert looks[0][0] != looks[0][1]
-    assert operations(tmp_path / format_class.__name__ / FOLDER) == ["driver"] * 2
+    assert operations(tmp_path / "Mirrors" / FOLDER) == ["driver"] * 2
 
 
 def _named(records: Sequence[Record]) -> list[Record]:
@@ -195,16 +195,22 @@ TAKEN_OVER = "at the same time|taken the pipeline over"
 
 def before_merge(monkeypatch: pytest.MonkeyPatch, interlude: Callable[[], None]) -> None:
     """Do something between reading a table and committing to it, once."""
-    steps: tuple[tuple[Any, str], ...] = ((TableMerger, "execute"), (Rewrite, "commit"))
+    steps: tuple[tuple[Any, str], ...] = ((DeltaLog, "commit"), (Rewrite, "commit"))
     for owner, name in steps:
-        step = getattr(owner, name)
+        monkeypatch.setattr(owner, name, _late(monkeypatch, owner, name, interlude))
 
-        def late(*args: Any, owner: Any = owner, name: str = name, step: Any = step) -> Any:
-            monkeypatch.setattr(owner, name, step)
-            interlude()
-            return step(*args)
 
-        monkeypatch.setattr(owner, name, late)
+def _late(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, interlude: Callable[[], None]
+) -> Callable[..., Any]:
+    step = getattr(owner, name)
+
+    def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(owner, name, step)
+        interlude()
+        return step(*args, **options)
+
+    return late
 
 
 def _nothing(at: int) -> list[Record]:
@@ -224,13 +230,13 @@ def test_a_former_owner_merges_nothing_after_an_epoch_that_adds_no_row(
     kind: str,
 ) -> None:
     """Its epoch ends earlier than its successor's."""
-    former = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+    former = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
     publish(session, former, 1, one(1, "one"))
     delete: Change = ("DELETE", {"Id": "1"}, {}, "NEW_ROW")
     epoch = _nothing(3) if kind != "delete" else [record(3, delete, COLUMNS, "T")]
 
     def succeed() -> None:
-        successor = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+        successor = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
         successor.position(session.newSession())
         publish(session.newSession(), successor, 3, epoch)
 
@@ -252,16 +258,11 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
     monkeypatch: pytest.MonkeyPatch,
     format_class: type[TableFormat],
 ) -> None:
-    former = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+    former = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
     publish(session, former, 1, one(1, "one"))
-    late = former
-    if format_class is Delta:
-        # In Iceberg it would be the owner.
-        late = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
-        late.position(session)
 
     def succeed() -> None:
-        successor = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+        successor = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
         successor.position(session.newSession())
         publish(session.newSession(), successor, 2, one(2, "two"))
         publish(session.newSession(), successor, 3, one(3, "three"))
@@ -272,39 +273,32 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
     assert value(tmp_path) == "three"
     # Woken before it has loaded the table, it has nothing to do, or is refused.
     with suppress(PublishError):
-        publish(session, late, 2, one(2, "former"))
+        publish(session, former, 2, one(2, "former"))
     assert value(tmp_path) == "three"
     assert properties(tmp_path / "T")["slackwater.low_watermark"] == "2026-01-31T09:00:03.000000Z"
 
 
 @both_formats
-def test_files_that_were_compacted_meanwhile_send_the_epoch_round_again(
+def test_an_epoch_whose_files_were_compacted_meanwhile_is_merged_again_at_once(
     session: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     format_class: type[TableFormat],
 ) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+    sink = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
     publish(session, sink, 1, one(1, "one"))
     keys = [("INSERT", {"Id": str(key)}, {"A": "other"}, "NEW_ROW") for key in (2, 3)]
     for epoch, change in enumerate(keys, 2):
         publish(session, sink, epoch, [record(epoch, change, COLUMNS, "T")])
-    table = by_driver(format_class)
-
-    def compact() -> None:
-        table.maintain(session, str(tmp_path / "T"), "slackwater orders", None)
-
-    before_merge(monkeypatch, compact)
-    # Into Iceberg it is merged once more at once: others' commits are common in a catalog.
-    conflict = pytest.raises(PublishError, match="at the same time")
-    with conflict if isinstance(table, Delta) else nullcontext():
-        publish(session, sink, 4, one(4, "four"))
+    before_merge(monkeypatch, lambda: sink._maintain(session, str(tmp_path / "T")))
     publish(session, sink, 4, one(4, "four"))
     assert sorted(row["A"] for row in current(tmp_path / "T").rows) == ["four", "other", "other"]
+    # What the refused attempt had written is gone.
+    folder = tmp_path / "T" / ("data" if format_class is Iceberg else "")
+    assert len(list(folder.glob("*.parquet"))) == 5
 
 
-@pytest.mark.long
-def test_many_epochs_leave_checkpoints_and_a_table_that_spark_goes_on_with(
+def test_many_epochs_leave_checkpoints_and_a_table_that_spark_reads(
     session: SparkSession, tmp_path: Path
 ) -> None:
     sink = Mirrors(on_disk(tmp_path), "orders", Delta())
@@ -312,34 +306,8 @@ def test_many_epochs_leave_checkpoints_and_a_table_that_spark_goes_on_with(
         publish(session, sink, epoch, one(epoch, f"e{epoch}"))
     log = tmp_path / "T" / "_delta_log"
     assert len(list(log.glob("*.checkpoint.parquet"))) == 2
-    by_spark = Mirrors(on_disk(tmp_path), "orders", DeltaBySpark())
-    assert by_spark.position(session).complete == START + timedelta(seconds=35)
-    publish(session, by_spark, 35, one(35, "again"))
-    assert value(tmp_path) == "e35"
-    publish(session, by_spark, 36, one(36, "by Spark"))
-    publish(session, sink, 36, one(36, "again"))
-    assert value(tmp_path) == "by Spark"
-    publish(session, sink, 37, one(37, "e37"))
     rows = session.read.format("delta").load(str(tmp_path / "T")).collect()
-    assert [row["A"] for row in rows] == ["e37"]
-
-
-def test_a_commit_that_was_made_before_its_failure_is_not_made_again(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The driver may be told that a commit failed which is there."""
-    sink = Mirrors(on_disk(tmp_path), "orders", Delta())
-    publish(session, sink, 1, one(1, "one"))
-    execute = TableMerger.execute
-
-    def failing(merger: TableMerger) -> Any:
-        execute(merger)
-        raise OSError("no answer")
-
-    monkeypatch.setattr(TableMerger, "execute", failing)
-    publish(session, sink, 2, one(2, "two"))
-    assert value(tmp_path) == "two"
-    assert operations(tmp_path / "T") == ["driver", "driver"]
+    assert [row["A"] for row in rows] == ["e35"]
 
 
 def test_a_table_with_another_pipelines_transactions_is_merged_into(
@@ -357,17 +325,17 @@ def test_a_table_with_another_pipelines_transactions_is_merged_into(
     assert value(tmp_path) == "two"
 
 
-def test_spark_takes_over_a_table_with_a_feature_that_others_do_not_know(
+def test_a_table_with_a_feature_that_is_not_known_is_refused(
     session: SparkSession, tmp_path: Path
 ) -> None:
     sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     publish(session, sink, 1, one(1, "one"))
     widening = "'delta.enableTypeWidening' = 'true'"
     session.sql(f"ALTER TABLE delta.`{tmp_path}/T` SET TBLPROPERTIES ({widening})")
-    publish(session, sink, 2, one(2, "two"))
-    rows = session.read.format("delta").load(str(tmp_path / "T")).collect()
-    assert [row["A"] for row in rows] == ["two"]
-    assert operations(tmp_path / "T") == ["driver", "spark"]
+    with pytest.raises(ObjectStoreError, match="typeWidening"):
+        publish(session, sink, 2, one(2, "two"))
+    with pytest.raises(ObjectStoreError, match="typeWidening"):
+        sink.position(session)
 
 
 @both_formats
@@ -376,9 +344,9 @@ def test_a_query_for_large_numbers_finds_the_rows_that_are_not_numbers(
 ) -> None:
     """For Spark NaN is larger than all others, and it skips files by their statistics."""
     columns = {"Id": "INT64", "D": "FLOAT64"}
-    sink = Mirrors(on_disk(tmp_path), "orders", by_driver(format_class))
+    sink = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
     inserts = [("INSERT", {"Id": str(n)}, {"D": d}, "NEW_ROW") for n, d in ((1, "NaN"), (2, 0.5))]
     publish(session, sink, 1, [record(1, change, columns, "T") for change in inserts])
     assert operations(tmp_path / "T") == ["driver"]
-    name = by_driver(format_class).name(session, str(tmp_path / "T"))
+    name = format_class.from_settings(None).name(session, str(tmp_path / "T"))
     assert [row["Id"] for row in session.table(name).where("D > 1").collect()] == [1]

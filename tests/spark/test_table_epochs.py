@@ -17,11 +17,10 @@ from pyspark.sql import functions as F
 from slackwater.spark_sink.errors import FileSystemError, ObjectStoreError, PublishError
 from slackwater.spark_sink.java import hadoop_conf, jvm_of
 from slackwater.spark_sink.output.application import application_of
-from slackwater.spark_sink.output.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.table_files import DiskFiles
-from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.timestamp import datetime_to_us
 from tests.epoch_rows import (
@@ -164,7 +163,8 @@ def test_a_table_that_spark_wrote_is_gone_on_with(
     rows = by_spark(session, tmp_path / "made")
     folder = tmp_path / "table"
     application, version = application_of(PIPELINE), datetime_to_us(low_watermark(1))
-    Delta().append(rows, str(folder), application, version)
+    writer = rows.write.format("delta").option("txnAppId", application)
+    writer.option("txnVersion", version).save(str(folder))
     if place.store:
         place.store.upload(folder, "moved")
     else:
@@ -348,7 +348,7 @@ def test_a_disk_without_hard_links_is_refused(
     assert not any((tmp_path / "table" / "_staging").iterdir())
 
 
-def test_a_table_with_deletion_vectors_loses_its_old_versions_and_is_not_compacted(
+def test_a_table_with_deletion_vectors_is_compacted_and_loses_its_old_versions_and_marks(
     session: SparkSession, tmp_path: Path
 ) -> None:
     path = tmp_path / "vectors"
@@ -360,12 +360,15 @@ def test_a_table_with_deletion_vectors_loses_its_old_versions_and_is_not_compact
     sink.position(session)
     write(session, sink, 2, *of_two_tables(2))
     session.sql(f"DELETE FROM delta.`{path}` WHERE table_name = 'Keys'")
-    DeltaTable(path).create_checkpoint()
+    assert list(path.glob("deletion_vector_*.bin"))
     files: Any = sink._files  # type: ignore[attr-defined]
     files._policy = MaintenancePolicy(None, 0.0)
-    with pytest.raises(ObjectStoreError, match="not compacted: it has deletionVectors"):
-        files._maintain(session, str(path))
-    assert len(list((path / "_delta_log").glob("*.json"))) <= 2
+    files._maintain(session, str(path))
+    DeltaTable(path).create_checkpoint()
+    files._maintain(session, str(path))
+    assert len(list((path / "_delta_log").glob("*.json"))) == 1
+    assert not list(path.glob("deletion_vector_*.bin"))
+    assert len(list(path.glob("*.parquet"))) == 1
     assert by_spark(session, path).count() == 2
 
 

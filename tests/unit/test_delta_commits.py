@@ -1,4 +1,4 @@
-"""Commits to a Delta table by delta-rs, on a local disk; in a store the client is the same."""
+"""Commits to a Delta table, on a local disk; in a store they are the same."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.output import delta_compaction
-from slackwater.spark_sink.output.delta_commits import DeltaCommits
-from slackwater.spark_sink.output.delta_compaction import compact
+from slackwater.spark_sink.output.delta import compaction
+from slackwater.spark_sink.output.delta.compaction import compact
+from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.delta.snapshot import Snapshot
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.output.parquet_stats import stats_text
+from slackwater.spark_sink.output.small_files import LocalFiles
 from slackwater.spark_sink.output.table_commits import DataFile
 from tests.object_stores import s3
 
@@ -29,12 +31,12 @@ REQUESTS_OF_AN_EPOCH_MAX = 12
 SCHEMA = pa.schema({"number": pa.int64(), "kind": pa.string()})
 
 
-def unowned(folder: Path) -> DeltaCommits:
-    return DeltaCommits(str(folder), {}, APPLICATION)
+def unowned(folder: Path, properties: dict[str, str] | None = None) -> DeltaCommits:
+    return DeltaCommits(str(folder), {}, APPLICATION, properties)
 
 
-def owner(folder: Path) -> DeltaCommits:
-    commits = unowned(folder)
+def owner(folder: Path, properties: dict[str, str] | None = None) -> DeltaCommits:
+    commits = unowned(folder, properties)
     commits.take_over()
     commits.open(SCHEMA, ())
     return commits
@@ -106,58 +108,40 @@ def test_a_former_owners_compaction_doubles_no_row(
     former = owner(tmp_path)
     for number in range(1, 5):
         add(former, tmp_path, number)
-    replace = delta_compaction._replace
+    replace = compaction._replace
 
-    def after_its_successor(*args: Any) -> bool:
-        monkeypatch.setattr(delta_compaction, "_replace", replace)
+    def after_its_successor(*args: Any) -> Snapshot | None:
+        monkeypatch.setattr(compaction, "_replace", replace)
         add(owner(tmp_path), tmp_path, 5, "b")
         compact(str(tmp_path), {})
         return replace(*args)
 
-    monkeypatch.setattr(delta_compaction, "_replace", after_its_successor)
+    monkeypatch.setattr(compaction, "_replace", after_its_successor)
     compact(str(tmp_path), {})
     assert numbers(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_a_former_owner_that_is_taken_over_within_its_commit_commits_nothing_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    former = owner(tmp_path)
-    successors: list[DeltaCommits] = []
-    load = DeltaTable.update_incremental
-
-    def taken_over(table: DeltaTable) -> None:
-        monkeypatch.setattr(DeltaTable, "update_incremental", load)
-        successors.append(owner(tmp_path))
-        load(table)
-
-    monkeypatch.setattr(DeltaTable, "update_incremental", taken_over)
-    # Its commit came before the other's.
-    assert add(former, tmp_path, 1)
-    with pytest.raises(PublishError, match="taken the pipeline over"):
-        add(former, tmp_path, 2)
-    assert add(successors[0], tmp_path, 2, "b")
-    assert numbers(tmp_path) == [1, 2]
-
-
-@pytest.mark.parametrize("step", ["create_write_transaction", "update_incremental"])
+@pytest.mark.parametrize("step", ["commit", "checkpoint"])
 @pytest.mark.parametrize("is_carried_out", [True, False])
 def test_a_commit_whose_answer_is_lost_is_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_carried_out: bool
 ) -> None:
-    commits = owner(tmp_path)
-    whole: Callable[..., None] = getattr(DeltaTable, step)
+    commits = owner(tmp_path, {"delta.checkpointInterval": "1"})
+    place: tuple[Any, str] = (LocalFiles, "create")
+    if step == "checkpoint":
+        place = DeltaTable, "create_checkpoint"
+    whole: Callable[..., None] = getattr(*place)
 
     def fails(*arguments: object, **options: object) -> None:
-        monkeypatch.setattr(DeltaTable, step, whole)
+        monkeypatch.setattr(*place, whole)
         if is_carried_out:
             whole(*arguments, **options)
         raise OSError("no answer")
 
-    monkeypatch.setattr(DeltaTable, step, fails)
+    monkeypatch.setattr(*place, fails)
     with pytest.raises(PublishError, match="no answer"):
         add(commits, tmp_path, 1)
-    was_made = is_carried_out or step == "update_incremental"
+    was_made = is_carried_out or step == "checkpoint"
     assert add(commits, tmp_path, 1, "again") is not was_made
     assert add(commits, tmp_path, 2)
     assert numbers(tmp_path) == [1, 2]

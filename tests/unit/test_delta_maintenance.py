@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from slackwater.spark_sink.output.delta_commits import DeltaCommits
-from slackwater.spark_sink.output.delta_maintenance import (
-    complete_checkpoints,
-    current_files,
+from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.delta.expiry import (
+    _current_files,
     parse_commit,
     remove_old_versions,
-    retention_properties,
 )
+from slackwater.spark_sink.output.delta.features import retention_properties
+from slackwater.spark_sink.output.delta.log_files import checkpoint_files
 from slackwater.spark_sink.output.small_files import LocalFiles
 
 NEVER_MS = 1 << 50
@@ -79,7 +79,7 @@ def remove(folder: Path, before_ms: int, log: LocalFiles | None = None) -> None:
         log or LocalFiles(folder / "_delta_log"),
         LocalFiles(folder),
         before_ms,
-        lambda: current_files(str(folder), {}),
+        lambda: _current_files(str(folder), {}),
         has_checksums=True,
     )
 
@@ -100,9 +100,7 @@ def versions_in(folder: Path) -> list[int]:
 def require_whole(history: History) -> None:
     """Check that all versions from a checkpoint on can be read, and that no other file is there."""
     left = versions_in(history.folder)
-    first = min(
-        complete_checkpoints(file.name for file in (history.folder / "_delta_log").iterdir())
-    )
+    first = min(checkpoint_files(file.name for file in (history.folder / "_delta_log").iterdir()))
     assert left[0] in (0, first)
     used: set[str] = set()
     for version in left:
@@ -202,7 +200,7 @@ def test_files_of_other_tables_and_half_checkpoints_are_left_alone(tmp_path: Pat
         "00000000000000000030.checkpoint.0000000002.0000000002.parquet",
         "_last_checkpoint",
     ]
-    assert complete_checkpoints(names) == [10, 30]
+    assert sorted(checkpoint_files(names)) == [10, 30]
     log = tmp_path / "_delta_log"
     log.mkdir()
     (tmp_path / "own").touch()

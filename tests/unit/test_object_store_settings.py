@@ -89,15 +89,12 @@ def test_delta_tables_in_an_object_store_need_neither_checkpoint_nor_jars(path: 
 
 @pytest.mark.parametrize("path", ["out", "s3://b/t", "s3a://b/t", "gs://bucket/tables", ABFS])
 @pytest.mark.parametrize("kind", ["changelog", "changelogs", "mirror"])
-def test_no_kind_refuses_a_format_in_any_place_or_needs_a_jar_but_delta_mirrors_on_a_disk(
-    kind: str, path: str
-) -> None:
+def test_no_kind_refuses_a_format_in_any_place_or_needs_a_jar(kind: str, path: str) -> None:
     formats = sink_kinds()[kind].formats
     assert {"delta", "iceberg"} <= set(formats)
     for file_format in formats:
         sink = parse(kind=kind, path=path, checkpoint="c", format=file_format)
-        by_spark = (kind, file_format, path) == ("mirror", "delta", "out")
-        assert sink.spark_needs == ({kind, file_format} if by_spark else {kind}), file_format
+        assert sink.spark_needs == {kind}, file_format
 
 
 def test_a_path_of_a_delta_table_that_would_be_taken_for_another_is_refused() -> None:
@@ -173,30 +170,13 @@ def test_a_catalog_has_to_be_defined() -> None:
     parse(**values, catalog="spark_catalog.orders").check_places({}, [])
 
 
-@pytest.mark.parametrize("kind", ["mirror", "changelogs"])
-def test_columns_are_not_mapped_where_spark_does_not_write(kind: str) -> None:
-    mapped = {"kind": kind, "table_properties": {"delta.columnMapping.mode": "name"}}
-    for path in ("s3a://b/tables", "gs://b/tables", ABFS):
-        with pytest.raises(ValidationError, match="leave it out, or use format iceberg"):
-            parse(path=path, **mapped)
-    assert "delta" in parse(path="out", checkpoint="c", **mapped).spark_needs
-
-
-def test_mirrors_in_a_store_have_no_deletion_vectors() -> None:
-    properties = {"table_properties": {"delta.enableDeletionVectors": "true"}}
-    with pytest.raises(ValidationError, match="mirrors in object stores can't have them"):
-        parse(kind="mirror", path="gs://b/tables", **properties)
-    parse(kind="mirror", path="out", checkpoint="c", **properties)
-
-
-def test_a_name_that_only_mapped_columns_have_is_refused_where_they_are() -> None:
+def test_a_name_that_only_mapped_columns_have_is_refused_where_columns_are_not() -> None:
     tables = {"T": (Column("full name", "STRING(MAX)", False),)}
-    with pytest.raises(ColumnNameError) as refused:
-        parse(kind="mirror", path="gs://b/tables").check_tables(tables)
-    assert refused.value.hint.startswith("Leave the column out with filter.exclude_columns")
-    with pytest.raises(ColumnNameError) as refused:
-        parse(kind="mirror", path="out", checkpoint="c").check_tables(tables)
-    assert refused.value.hint.startswith("Set delta.columnMapping.mode: name in sink.table_prop")
+    for path in ("gs://b/tables", "out"):
+        with pytest.raises(ColumnNameError) as refused:
+            parse(kind="mirror", path=path, checkpoint="c").check_tables(tables)
+        hint = refused.value.hint
+        assert hint.startswith("Set delta.columnMapping.mode: name in sink.table_prop")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.spark_sink.errors import AsOfTimeError
-from slackwater.spark_sink.tables.delta_log import first_readable
+from slackwater.spark_sink.tables.by_driver.delta_history import first_readable
 from slackwater.spark_sink.tables.iceberg_history import Ancestor, ancestors
 from slackwater.spark_sink.tables.table_history import BEFORE_ALL_US, Commit, History, version_at
 
@@ -108,7 +108,10 @@ def test_a_delta_table_is_read_from_its_first_commit_or_from_a_checkpoint() -> N
     ]
     assert first_readable([*commits, *checkpoints]) == (7, True)
     # A new kind of checkpoint beside one of the former kind, right before the first commit.
-    both = [name(4, "checkpoint.80a083e8-7026.json"), name(4, "checkpoint.parquet")]
+    both = [
+        name(4, "checkpoint.80a083e8-7026-4b7a-b1f0-3f2c1d0e9a8b.json"),
+        name(4, "checkpoint.parquet"),
+    ]
     assert first_readable([*commits, *both]) == (4, True)
     assert first_readable([*commits, both[0]]) == (4, True)
     # Commits that are not followed by all later ones are no use.

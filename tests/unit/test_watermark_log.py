@@ -52,9 +52,9 @@ class SteppedFiles(LocalFiles):
         super().__init__(folder)
         self._hook = hook
 
-    def names(self) -> list[str]:
+    def names(self, after: str = "") -> list[str]:
         self._hook()
-        return super().names()
+        return super().names(after)
 
     def read(self, name: str) -> str | None:
         self._hook()

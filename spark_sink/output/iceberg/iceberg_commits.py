@@ -23,7 +23,7 @@ from slackwater.spark_sink.output.iceberg.commit_once import commit_once
 from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
 from slackwater.spark_sink.output.iceberg.owned_table import OwnedTable
 from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
-from slackwater.spark_sink.output.iceberg.snapshots import summary_of
+from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT, summary_of
 from slackwater.spark_sink.output.table_commits import DataFile
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ _TRIES: Final = 20
 
 class IcebergCommits(OwnedTable):
     """See TableCommits; OwnedTable says what the arguments are."""
+
+    @property
+    def version_properties(self) -> Mapping[str, str]:
+        """The current snapshot; see TableCommits."""
+        current = self._loaded().metadata.current_snapshot_id
+        return {} if current is None else {PUBLISHED_SNAPSHOT: str(current)}
 
     def add_columns(self, schema: pa.Schema) -> None:
         """Add columns, in one commit; see TableCommits."""
@@ -97,17 +103,14 @@ class IcebergCommits(OwnedTable):
 
         return self._commit_version(change, application, version, forget)
 
-    def set_properties(self, properties: Callable[[Table], Mapping[str, str]]) -> None:
-        """Set properties of the table as it is, in a commit that follows it.
-
-        Args:
-            properties: returns them; none for no commit.
-        """
+    def set_properties(self, properties: Callable[[], Mapping[str, str]]) -> None:
+        """Set properties, in one commit; see TableCommits."""
 
         def change(transaction: Transaction, table: Table) -> None:
-            transaction.set_properties(dict(properties(table)))
+            del table
+            transaction.set_properties(dict(properties()))
 
-        self._commit(change, lambda: not properties(self._loaded()))
+        self._commit(change, lambda: not properties())
 
     def _commit_version(
         self,

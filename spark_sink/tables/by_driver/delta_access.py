@@ -1,19 +1,29 @@
-"""A managed table in Delta, on a local disk or in an object store; delta-rs commits to it."""
+"""A managed table in Delta, on a local disk or in an object store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from slackwater.spark_sink.output.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.data_folder import DataFolder
+from slackwater.spark_sink.output.delta.actions import (
+    add_action,
+    metadata_action,
+    remove_action,
+)
+from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
+from slackwater.spark_sink.output.delta.errors import unsupported
+from slackwater.spark_sink.output.delta.features import demands_on_changes, schema_text
+from slackwater.spark_sink.output.delta.rows import DeltaRows
+from slackwater.spark_sink.output.delta.snapshot import Action, Snapshot
 from slackwater.spark_sink.output.table_files import table_files
-from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
-from slackwater.spark_sink.tables.by_driver.table_rows import read_rows, spark_schema
+from slackwater.spark_sink.tables.by_driver.delta_version import MergedVersion
+from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess, MakeMerge
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -34,21 +44,65 @@ class DeltaAccess(DriverAccess):
         files = table_files(path, options)
         # The watermark log's lines are the sink's.
         self._commits = DeltaCommits(files.path, options, application, has_lines=False)
+        self._data = DataFolder(files.path, options)
         super().__init__(spark, self._commits, files)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the table's columns; see DriverAccess."""
+        schema = json.loads(self._commits.snapshot.schema_json)
+        return [column["name"] for column in schema["fields"]]
+
     def schema(self) -> StructType:
-        """Return the columns as they are now; see TableAccess."""
+        """Return the columns as they are now; see DriverAccess."""
         self._commits.refresh()
-        return spark_schema(self._commits.schema_json)
+        return spark_schema(self._commits.snapshot.schema_json)
 
     def rename_column(self, name: str, new_name: str) -> None:
-        """Write the table again; see TableAccess."""
+        """Write the table again: not all readers know of names in the log; see DriverAccess."""
 
-        def renamed(table: DeltaTable) -> pa.RecordBatchReader:
-            schema, batches = read_rows(table, self._files.path, self._commits.options)
-            names = [new_name if field.name == name else field.name for field in schema]
-            fields = [field.with_name(own) for field, own in zip(schema, names, strict=True)]
-            rows = (batch.rename_columns(names) for batch in batches)
-            return pa.RecordBatchReader.from_batches(pa.schema(fields), rows)
+        def change(snapshot: Snapshot) -> Sequence[Action]:
+            rows = DeltaRows(self._data, snapshot)
+            names = [new_name if one == name else one for one in rows.schema.names]
 
-        self._commits.rewrite(renamed)
+            def renamed() -> Iterator[pa.Table]:
+                for file in snapshot.files:
+                    for first, table in rows.read(file, rows.schema):
+                        yield rows.without_gone(file, first, table).rename_columns(names)
+
+            columns = pa.schema(
+                [column.with_name(own) for column, own in zip(rows.schema, names, strict=True)]
+            )
+            text, properties = schema_text(columns, snapshot.properties)
+            added = self._written(self._files.writer(()), renamed(), columns)
+            return [
+                metadata_action(snapshot, schemaString=text, configuration=properties),
+                *map(remove_action, snapshot.files.values()),
+                *map(add_action, added),
+            ]
+
+        self._commits.replace_table(change)
+
+    def _merge(self, make: MakeMerge, application: str, version: int) -> None:
+        written: list[str] = []
+
+        def change(snapshot: Snapshot) -> Sequence[Action]:
+            if features := demands_on_changes(snapshot):
+                raise unsupported(self._commits.path, features)
+            merged = MergedVersion(self._data, snapshot)
+            rows = make(merged.files, merged.schema).rows()
+            added = self._written(self._files.writer(()), rows, merged.schema)
+            written[:] = [*(file.name for file in added), *merged.written]
+            return merged.actions(added)
+
+        self._commits.rewrite(
+            change, application, version, forget=lambda: self._data.remove(written)
+        )
+
+
+def spark_schema(text: str) -> StructType:
+    """Return columns, which Delta's log writes down as Spark does."""
+    from pyspark.sql.types import StructType
+
+    schema: StructType = StructType.fromJson(json.loads(text))
+    return schema

@@ -9,34 +9,49 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.file_writer import (
+    RESULT_SCHEMA,
     FileWriter,
     WrittenFile,
     written_by_tasks,
+    written_files,
     written_files_of,
 )
-from slackwater.spark_sink.output.table_commits import TableCommits
+from slackwater.spark_sink.output.object_store import is_object_store
+from slackwater.spark_sink.output.table_commits import DataFile, TableCommits
 from slackwater.spark_sink.output.table_files import TableFiles, data_files
+from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.tables.managed_table import (
+from slackwater.spark_sink.tables.by_driver.large_epochs import collected
+from slackwater.spark_sink.tables.row_merges import file_merge
+from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge, MergedFile
+from slackwater.spark_sink.tables.table_changes import (
+    LOW_WATERMARK_PROPERTY,
     SOURCE_TABLE_PROPERTY,
     AppendId,
+    MergeId,
     MissingColumn,
+    OtherRows,
 )
+from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+# Makes a merge into the files of a version, whose columns new files have, too.
+MakeMerge = Callable[[Sequence[MergedFile], pa.Schema], FileMerge]
+
 
 class DriverAccess(ABC):
-    """One table; see TableAccess.
+    """How one managed table is created, altered, appended to and merged into.
 
     Args:
         spark: a session.
@@ -64,19 +79,28 @@ class DriverAccess(ABC):
         return self._log.is_owner
 
     def source_table(self) -> str | None:
-        """Return the name in the table's property; see TableAccess."""
+        """Return the full name of the Spanner table that it was created for; None for others."""
         return self._log.property(SOURCE_TABLE_PROPERTY)
 
     @abstractmethod
     def schema(self) -> StructType:
-        """Return the columns as they are now; see TableAccess."""
+        """Return the columns as they are now."""
+
+    @property
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The names of the table's columns. After ManagedTable.ensure_columns()."""
 
     @abstractmethod
     def rename_column(self, name: str, new_name: str) -> None:
-        """Rename a column, in one commit, for any reader of the format; see TableAccess."""
+        """Rename a column, in one commit, for any reader of the format."""
 
     def create(self, definitions: str, properties: Mapping[str, str]) -> None:
-        """Create the table, unless another process has; see TableAccess.
+        """Create the table.
+
+        Args:
+            definitions: the columns as CREATE TABLE lists them.
+            properties: the table's.
 
         Raises:
             FileSystemError, PublishError: see TableFiles.take_over() and TableCommits.open().
@@ -86,7 +110,7 @@ class DriverAccess(ABC):
         self._log.open(_arrow_schema(definitions), ())
 
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
-        """Add columns; see TableAccess."""
+        """Add columns, in one commit."""
         by_struct: defaultdict[str, list[str]] = defaultdict(list)
         definitions = []
         for column in columns:
@@ -98,7 +122,7 @@ class DriverAccess(ABC):
         self._log.add_columns(_arrow_schema(", ".join([*definitions, *structs])))
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:
-        """Have tasks write rows, and commit them; see TableAccess."""
+        """Have tasks write rows; append them in one commit, unless the table has it."""
         if not self._has(append_id):
             writer = self._writer(arrow_schema_of(rows.schema))
             self._commit(written_by_tasks(rows, writer), append_id)
@@ -112,6 +136,78 @@ class DriverAccess(ABC):
         if not self._has(append_id):
             self._commit(written_files_of(self._writer(rows.schema), rows), append_id)
 
+    def merge(
+        self,
+        rows: pa.Table | None,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Apply an epoch's changes in one commit, unless the table has its low watermark.
+
+        Args:
+            rows: as latest_rows() makes them; None for no changes.
+            columns: the columns of the rows, which the table has.
+            merge_id: identifies the merge.
+            others: what becomes of other rows.
+
+        Raises:
+            ObjectStoreError: the table can't be merged into, or Arrow can't hold its rows.
+            PublishError: see TableCommits.append().
+        """
+        files_max = file_merge.FILES_MAX
+        if is_object_store(self._files.plain().path):
+            files_max = file_merge.OBJECTS_MAX
+
+        def make(files: Sequence[MergedFile], schema: pa.Schema) -> FileMerge:
+            return FileMerge(files, schema, rows, columns, others, files_max)
+
+        self._merge(make, merge_id.application, merge_id.version)
+        self._files.discard([])
+
+    def merge_large(
+        self,
+        latest: DataFrame,
+        columns: Sequence[Column],
+        merge_id: MergeId,
+        others: OtherRows,
+    ) -> None:
+        """Merge what Spark has made of an epoch, which the driver's memory holds; see merge().
+
+        Args:
+            latest: the rows of latest_changes().
+            columns, merge_id, others: see merge().
+        """
+        rows, targets = collected(latest, columns, self.names, self._files.plain())
+        self.merge(rows, targets, merge_id, others)
+
+    def publish_watermark(self, merge_id: MergeId) -> None:
+        """Write to the table's properties up to when it has all changes, in RFC 3339.
+
+        Nothing is written if the table states a later low watermark, or has merged a later epoch:
+        a former owner that wakes up takes nothing back, and states nothing that is not so.
+
+        Args:
+            merge_id: of the epoch up to which it is complete.
+
+        Raises:
+            ObjectStoreError, PublishError: see TableCommits.append().
+        """
+
+        def properties() -> Mapping[str, str]:
+            published = self._log.property(LOW_WATERMARK_PROPERTY)
+            merged = self._log.last_version(merge_id.application)
+            if not merge_id.may_be_published(published, merged):
+                return {}
+            stated = {LOW_WATERMARK_PROPERTY: datetime_to_rfc3339(merge_id.low_watermark)}
+            return {**stated, **self._log.version_properties}
+
+        self._log.set_properties(properties)
+
+    @abstractmethod
+    def _merge(self, make: MakeMerge, application: str, version: int) -> None:
+        """Commit a merge into the table as it is; again, if another commit comes before it."""
+
     def maintain(self, keep_s: float | None) -> None:
         """Compact the table, and remove old versions; see TableCommits."""
         self._log.maintain(keep_s)
@@ -123,6 +219,26 @@ class DriverAccess(ABC):
         # Somebody may have altered the table, or ask for more of its rows.
         self._log.open(schema, ())
         return self._files.writer(self._log.partition_columns)
+
+    def _written(
+        self, writer: FileWriter, rows: Iterator[pa.Table], columns: pa.Schema
+    ) -> list[DataFile]:
+        """Write new files of the table, and give them their names.
+
+        Args:
+            writer: writes them.
+            rows: theirs.
+            columns: those of the rows.
+        """
+        batches = (batch for table in rows for batch in table.select(columns.names).to_batches())
+        try:
+            results = pa.Table.from_batches(writer.write(batches), RESULT_SCHEMA)
+        except pa.ArrowInvalid as error:
+            raise ObjectStoreError(
+                f"{self._log.path} can't be merged into: {error}.",
+                "Move the table away, so that a new one is made",
+            ) from error
+        return data_files(self._files, written_files(results))
 
     def _commit(self, written: Sequence[WrittenFile], append_id: AppendId) -> None:
         files = data_files(self._files, written)

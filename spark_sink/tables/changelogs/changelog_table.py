@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -11,14 +11,13 @@ from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import ChangelogColumnError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
-from slackwater.spark_sink.tables.managed_table import AppendId, ManagedTable, MissingColumn
+from slackwater.spark_sink.tables.managed_table import ManagedTable
+from slackwater.spark_sink.tables.table_changes import AppendId, MissingColumn
 from slackwater.spark_sink.typed_rows import MODS_MAX, record_columns
 from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY, in_pieces, typed_changes
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 STRUCTS: Final = (KEY, BEFORE, AFTER)
 CHANGED_COLUMNS: Final = f"{GIVEN.name} STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
@@ -86,8 +85,7 @@ class ChangelogTable(ManagedTable):
             for batch in records.to_batches()
             for piece in in_pieces(batch, MODS_MAX)
         ]
-        access = cast("DriverAccess", self._access)
-        access.append_rows(pa.Table.from_batches(rows, schema), append_id)
+        self._access.append_rows(pa.Table.from_batches(rows, schema), append_id)
 
     def _column_definitions(self, columns: Sequence[Column]) -> str:
         structs = _struct_fields(columns)

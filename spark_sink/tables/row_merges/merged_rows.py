@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.merge_statement import CHANGED_AT
-from slackwater.spark_sink.sql.merge_statement import IS_DELETED as IS_MARKED_DELETED
 from slackwater.spark_sink.tables.row_merges.row_changes import (
+    CHANGED_AT,
     COMMIT_TIMESTAMP,
     IS_CHANGED,
     IS_DELETED,
+    IS_MARKED_DELETED,
     IS_WHOLE,
 )
 

@@ -20,6 +20,13 @@ IS_WHOLE: Final = f"{LATEST}is_whole"
 COMMIT_TIMESTAMP: Final = f"{LATEST}commit_timestamp"
 # Before the name of a column: whether the changes have a value of it.
 IS_CHANGED: Final = f"{LATEST}is_changed_"
+IS_MARKED_DELETED: Final = "_is_deleted"
+CHANGED_AT: Final = "_commit_timestamp"
+# The extra columns of a mirror that keeps deleted rows.
+SOFT_DELETE_COLUMNS: Final[Mapping[str, str]] = {
+    IS_MARKED_DELETED: "BOOLEAN",
+    CHANGED_AT: "TIMESTAMP",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,54 +7,39 @@ epoch that was merged with it, and needs Spark.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
+from typing import Any, Final
 
+from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.compaction_groups import is_inside
-from slackwater.spark_sink.output.delta_errors import delta_errors
-from slackwater.spark_sink.output.delta_maintenance import (
+from slackwater.spark_sink.output.delta.delta_log import DeltaLog
+from slackwater.spark_sink.output.delta.log_files import (
+    actions_of,
+    checkpoint_files,
     commit_name,
     commit_versions,
     commits_backwards,
     files_in,
     log_files,
 )
-from slackwater.spark_sink.output.small_files import without_scheme
-from slackwater.spark_sink.tables.table_format import LOW_WATERMARK_PROPERTY
+from slackwater.spark_sink.output.delta.snapshot import Action
+from slackwater.spark_sink.tables.table_changes import LOW_WATERMARK_PROPERTY
 from slackwater.spark_sink.tables.table_history import BEFORE_ALL_US, Commit, History
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\..*(?:parquet|json)")
 _MERGE: Final = "MERGE"
-
-
-def load(path: str, options: Mapping[str, str], version: int | None = None) -> DeltaTable:
-    """Return a table. Inside delta_errors().
-
-    Args:
-        path: the table's directory or URL.
-        options: of the object store; see open_object_store().
-        version: None for the latest.
-    """
-    from deltalake import DeltaTable
-
-    return DeltaTable(without_scheme(path), version, storage_options=dict(options))
 
 
 def read_history(path: str, application: str, options: Mapping[str, str]) -> History:
     """Return the commits from which a table can still be read.
 
     Args:
-        path, options: see load().
+        path: the table's directory or URL.
+        options: of the object store; see open_object_store().
         application: the writer whose transaction identifiers are low watermarks.
 
     Raises:
-        DeltaUnsupportedError, PublishError: see delta_errors().
+        PublishError: the disk or the store fails.
     """
     log = log_files(path, options)
     names = log.names()
@@ -62,15 +47,15 @@ def read_history(path: str, application: str, options: Mapping[str, str]) -> His
     versions = sorted(version for version in commit_versions(names) if version >= first)
     texts = log.read_all([commit_name(version) for version in versions])
     listed = [
-        _commit(version, text, application)
+        _commit(version, list(actions_of(text)), application)
         for version, text in zip(versions, texts, strict=True)
         # It was removed since the names were listed.
         if text is not None
     ]
     if not has_checkpoint:
         return History(listed, is_whole=first == 0)
-    with delta_errors(path):
-        merged = load(path, options, first).transaction_version(application)
+    begun = DeltaLog(path, options).load(first)
+    merged = None if begun is None else begun.transactions.get(application)
     begin = Commit(first, BEFORE_ALL_US if merged is None else merged)
     return History([begin, *(c for c in listed if c.version > first)], is_whole=False)
 
@@ -83,17 +68,16 @@ def published_version(path: str, options: Mapping[str, str]) -> tuple[int, str] 
     part of what the mirror shows at this low watermark.
 
     Args:
-        path, options: see load().
+        path, options: see read_history().
 
     Raises:
-        DeltaUnsupportedError, PublishError: see delta_errors().
+        PublishError: the disk or the store fails.
     """
-    with delta_errors(path):
-        table = load(path, options)
-        published = table.metadata().configuration.get(LOW_WATERMARK_PROPERTY)
-        latest = table.version()
-    if published is None:
+    snapshot = DeltaLog(path, options).load()
+    published = None if snapshot is None else snapshot.properties.get(LOW_WATERMARK_PROPERTY)
+    if snapshot is None or published is None:
         return None
+    latest = snapshot.version
     later: list[tuple[int, list[Any]]] = []
     for version, actions in commits_backwards(log_files(path, options), latest):
         if _publication(actions) == published:
@@ -117,9 +101,8 @@ def first_readable(names: Collection[str]) -> tuple[int, bool]:
         oldest -= 1
     if oldest == 0:
         return 0, False
-    checkpoints = {int(match[1]) for match in map(_CHECKPOINT.fullmatch, names) if match}
     # A checkpoint and the first commit that is there may be neighbors.
-    usable = [version for version in checkpoints if version >= oldest - 1]
+    usable = [version for version in checkpoint_files(names) if version >= oldest - 1]
     return min(usable, default=oldest), bool(usable)
 
 
@@ -129,28 +112,24 @@ def has_all_files(path: str, options: Mapping[str, str], version: int) -> bool:
     Only files in the table's own directory are looked for: a mirror has no partitions.
 
     Args:
-        path, options, version: see load().
+        path, options: see read_history().
+        version: the version.
 
     Raises:
         PublishError: the disk or the store fails.
     """
-    import pyarrow as pa
-    from deltalake.exceptions import DeltaError
-
-    with delta_errors(path):
-        try:
-            listed = load(path, options, version).get_add_actions()
-        except DeltaError:
-            # The commits that lead to it were removed.
-            return False
-    names = {unquote(name) for name in pa.table(listed).column("path").to_pylist()}
+    try:
+        snapshot = DeltaLog(path, options).load(version)
+    except PublishError:
+        # The commits that lead to it were removed.
+        return False
+    names = {} if snapshot is None else snapshot.files
     own = {name for name in names if is_inside(name) and "/" not in name}
     return own <= set(files_in(path, options, "").names())
 
 
-def _commit(version: int, text: str, application: str) -> Commit:
-    """Return what the text of a commit says."""
-    actions = [json.loads(line) for line in text.splitlines()]
+def _commit(version: int, actions: Collection[Action], application: str) -> Commit:
+    """Return what the actions of a commit say."""
     merged = [
         action["txn"]["version"]
         for action in actions

@@ -6,30 +6,30 @@ committed.
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.compaction_groups import is_inside
-from slackwater.spark_sink.output.delta_errors import DeltaUnsupportedError, delta_errors
-from slackwater.spark_sink.output.object_store import ObjectFiles, is_object_store
-from slackwater.spark_sink.output.small_files import LocalFiles, SmallFiles, without_scheme
+from slackwater.spark_sink.output.delta.deletion_vectors import file_of
+from slackwater.spark_sink.output.delta.delta_log import DeltaLog
+from slackwater.spark_sink.output.delta.log_files import (
+    actions_of,
+    checkpoint_files,
+    commit_name,
+    commit_versions,
+    files_in,
+    log_files,
+)
+from slackwater.spark_sink.output.object_store import is_object_store
+from slackwater.spark_sink.output.small_files import SmallFiles
 from slackwater.timestamp import seconds_to_ms
 
-_LOG: Final = "_delta_log"
-_LAST_CHECKPOINT: Final = "_last_checkpoint"
-_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 _OF_VERSION: Final = re.compile(r"\d{20}\..+")
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,107 +46,6 @@ class Commit:
     removed: frozenset[str]
 
 
-def log_files(path: str, options: Mapping[str, str]) -> SmallFiles:
-    """Return the folder of a table's log.
-
-    Args:
-        path: the table's directory or URL.
-        options: of the object store; see open_object_store().
-    """
-    return files_in(path, options, _LOG)
-
-
-def files_in(path: str, options: Mapping[str, str], folder: str) -> SmallFiles:
-    """Return a folder of a table; an empty name is the table's own.
-
-    Args:
-        path, options: see log_files().
-        folder: its name.
-    """
-    if is_object_store(path):
-        return ObjectFiles(path, options, folder)
-    return LocalFiles(Path(without_scheme(path), folder))
-
-
-def commit_name(version: int) -> str:
-    """Return the name of a version's commit in the log."""
-    return f"{version:020d}.json"
-
-
-def has_commits(path: str, options: Mapping[str, str]) -> bool:
-    """Return whether there is a table: its first commit, or a checkpoint where that was removed.
-
-    delta-rs has a function for it, too, which holds Python's lock meanwhile (1.6.6).
-
-    Args:
-        path, options: see log_files().
-    """
-    log = log_files(path, options)
-    return any(log.read(name) is not None for name in (commit_name(0), _LAST_CHECKPOINT))
-
-
-def commits_backwards(log: SmallFiles, latest: int) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the versions of a table whose commits are there, the latest first, with their actions.
-
-    delta-rs reads a table's history, too, but holds Python's lock meanwhile: no other thread could
-    renew the lease.
-
-    Args:
-        log: the folder of the table's log.
-        latest: the latest version.
-    """
-    for version in range(latest, -1, -1):
-        # Those before one that was removed were removed, too.
-        if (text := log.read(commit_name(version))) is None:
-            return
-        yield version, [json.loads(line) for line in text.splitlines()]
-
-
-def commit_versions(names: Iterable[str]) -> set[int]:
-    """Return the versions whose commits are among the names of a log's files."""
-    return {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
-
-
-def forget_checksum(path: str) -> None:
-    """Remove the checksum that Hadoop has of the log's _last_checkpoint, which delta-rs replaces.
-
-    With the checksum of another file, Spark takes it for damaged and waits three seconds.
-
-    Args:
-        path: the table's folder on a local disk. In an object store there is none.
-    """
-    if "://" not in path:
-        Path(path, _LOG, "._last_checkpoint.crc").unlink(missing_ok=True)
-
-
-def retention_properties(keep_s: float | None) -> dict[str, str]:
-    """Return the properties by which checkpoints forget files that were removed from the table.
-
-    Args:
-        keep_s: seconds; None for Delta's own default.
-    """
-    return {} if keep_s is None else {_FILE_RETENTION: f"interval {round(keep_s)} seconds"}
-
-
-def current_files(path: str, options: Mapping[str, str]) -> set[str]:
-    """Return the names of the files that a table has now, without their folders.
-
-    Raises:
-        PublishError: the store fails.
-    """
-    from deltalake import DeltaTable
-
-    place = path if is_object_store(path) else without_scheme(path)
-    try:
-        with delta_errors(path, "its maintenance failed", hint=""):
-            uris = DeltaTable(place, storage_options=dict(options)).file_uris()
-    except DeltaUnsupportedError as error:
-        raise PublishError(f"{path}: its maintenance failed: {error}.") from error
-    names = {uri.rpartition("/")[2] for uri in uris}
-    # As it is, too: one of a table's files must not be taken for another.
-    return names | {unquote(name) for name in names}
-
-
 def expire(path: str, options: Mapping[str, str], keep_s: float) -> None:
     """Remove a table's versions that were replaced some time ago.
 
@@ -161,10 +60,23 @@ def expire(path: str, options: Mapping[str, str], keep_s: float) -> None:
         log_files(path, options),
         files_in(path, options, ""),
         seconds_to_ms(time.time() - keep_s),
-        lambda: current_files(path, options),
+        lambda: _current_files(path, options),
         # Of a table to which Spark has written.
         has_checksums=not is_object_store(path),
     )
+
+
+def _current_files(path: str, options: Mapping[str, str]) -> set[str]:
+    """Return the names of the files that a table has now, without their folders.
+
+    Raises:
+        PublishError: the store fails.
+    """
+    snapshot = DeltaLog(path, options).load()
+    added = [] if snapshot is None else snapshot.files.values()
+    names = {name.rpartition("/")[2] for action in added for name in _files_of(action)}
+    # As it is, too: one of a table's files must not be taken for another.
+    return names | {unquote(name) for name in names}
 
 
 def remove_old_versions(
@@ -189,7 +101,7 @@ def remove_old_versions(
     """
     names = log.names()
     versions = commit_versions(names)
-    checkpoints = complete_checkpoints(names)
+    checkpoints = sorted(checkpoint_files(names))
 
     def committed_ms(version: int) -> int | None:
         return _read(log, version).committed_ms if version in versions else None
@@ -217,24 +129,20 @@ def _read(log: SmallFiles, version: int) -> Commit:
 def parse_commit(text: str) -> Commit:
     """Return what the text of a commit says of files."""
     added, removed, committed_ms = set[str](), set[str](), None
-    for line in text.splitlines():
-        action = json.loads(line)
+    for action in actions_of(text):
         if "add" in action:
-            added.add(action["add"]["path"])
+            added |= _files_of(action["add"])
         elif "remove" in action:
-            removed.add(action["remove"]["path"])
+            removed |= _files_of(action["remove"])
         elif "commitInfo" in action:
             committed_ms = action["commitInfo"].get("timestamp")
     return Commit(committed_ms, frozenset(added), frozenset(removed))
 
 
-def complete_checkpoints(names: Iterable[str]) -> list[int]:
-    """Return the versions that have a checkpoint with all its parts, ascending."""
-    parts: defaultdict[tuple[int, int], int] = defaultdict(int)
-    for match in map(_CHECKPOINT.fullmatch, names):
-        if match:
-            parts[int(match[1]), int(match[2] or 1)] += 1
-    return sorted({version for (version, needed), there in parts.items() if there == needed})
+def _files_of(action: Mapping[str, Any]) -> set[str]:
+    """Return the file that an action is about, and that of its marks of rows that are gone."""
+    marks = file_of(action.get("deletionVector") or {})
+    return {action["path"], *([] if marks is None else [marks])}
 
 
 def first_to_keep(

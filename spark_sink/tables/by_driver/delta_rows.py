@@ -1,0 +1,49 @@
+"""The rows of a Delta table's version, read by tasks: Spark needs neither jar nor connector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output.data_folder import DataFolder
+from slackwater.spark_sink.output.delta.delta_log import DeltaLog
+from slackwater.spark_sink.output.delta.errors import unsupported
+from slackwater.spark_sink.output.delta.features import refused
+from slackwater.spark_sink.output.delta.rows import gone_rows
+from slackwater.spark_sink.output.file_reader import FileReader
+from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.spark_sink.output.small_files import without_scheme
+from slackwater.spark_sink.tables.by_driver.delta_access import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def rows_of(
+    spark: SparkSession, path: str, options: Mapping[str, str], version: int | None = None
+) -> DataFrame:
+    """Return a table's rows.
+
+    Args:
+        spark: a session.
+        path: the table's directory or URL.
+        options: of the object store; see open_object_store().
+        version: None for the latest.
+
+    Raises:
+        ObjectStoreError: its files do not say all of its rows.
+        PublishError: the table is gone, or the store fails.
+    """
+    snapshot = DeltaLog(path, options).load(version)
+    if snapshot is None:
+        raise PublishError(f"{path}: the table is gone.")
+    features = refused(snapshot)
+    if features := [*features, *(f"partitions by {n}" for n in snapshot.partition_columns)]:
+        raise unsupported(path, features)
+    place, data = without_scheme(path).rstrip("/"), DataFolder(path, options)
+    files = [WrittenFile("", None, name, added["size"]) for name, added in snapshot.files.items()]
+    marks = {name: gone_rows(data, added) for name, added in snapshot.files.items()}
+    gone = {name: marked for name, marked in marks.items() if marked is not None}
+    reader = FileReader(place, dict(options), gone=gone)
+    return reader.frame(spark, files, spark_schema(snapshot.schema_json))

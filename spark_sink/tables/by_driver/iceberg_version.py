@@ -1,0 +1,95 @@
+"""A snapshot of an Iceberg table that an epoch is merged into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+
+from slackwater.spark_sink.output.iceberg.columns import columns_of_files
+from slackwater.spark_sink.output.iceberg.file_rows import (
+    deleted_positions,
+    opened,
+    rows_of_file,
+)
+from slackwater.spark_sink.output.iceberg.rewrite import data_file_of, write_deletes
+from slackwater.spark_sink.output.iceberg.store_io import files_of
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.table import FileScanTask, Table
+
+# Before, there are no files of deletes.
+_WITH_DELETES: Final = 2
+
+
+class IcebergVersion:
+    """One snapshot, and what becomes of its files.
+
+    Args:
+        table: as it was loaded.
+
+    Attributes:
+        files: the snapshot's.
+        schema: the columns of new files.
+        removed: files that are not the table's any more.
+        deletes: new files of deletes.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.schema = columns_of_files(table)
+        self.removed: list[IcebergFile] = []
+        self.deletes: list[IcebergFile] = []
+        self.files = [_File(self, task) for task in table.scan().plan_files()]
+
+
+class _File:
+    """See MergedFile."""
+
+    def __init__(self, version: IcebergVersion, task: FileScanTask) -> None:
+        self._version = version
+        self._file = task.file
+        self._deletes = list(task.delete_files)
+        self._files = files_of(version.table)
+        self.size = task.file.file_size_in_bytes
+        self.may_be_marked = version.table.format_version >= _WITH_DELETES and all(
+            map(data_file_of, self._deletes)
+        )
+
+    @property
+    def rows(self) -> int:
+        return int(self._file.record_count)
+
+    def gone(self) -> pa.Array | None:
+        deletes = [(d.file_path, d.file_size_in_bytes) for d in self._deletes]
+        return deleted_positions(self._files, deletes, self._file.file_path)
+
+    def bounds(self, column: str) -> tuple[int, int] | None:
+        field = self._version.table.schema().find_field(column)
+        kind: Any = field.field_type
+        lower, upper = (
+            None if bounds is None else bounds.get(field.field_id)
+            for bounds in (self._file.lower_bounds, self._file.upper_bounds)
+        )
+        if lower is None or upper is None:
+            return None
+        least: Any = from_bytes(kind, lower)
+        greatest: Any = from_bytes(kind, upper)
+        return (least, greatest) if type(least) is int and type(greatest) is int else None
+
+    def read(self, columns: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
+        first = 0
+        with opened(self._files, self._file.file_path, self.size) as source:
+            for rows in rows_of_file(source, columns):
+                yield first, rows
+                first += rows.num_rows
+
+    def replace(self) -> None:
+        self._version.removed += [self._file, *filter(data_file_of, self._deletes)]
+
+    def mark(self, gone: pa.Array) -> None:
+        self._version.removed += self._deletes
+        self._version.deletes.append(write_deletes(self._version.table, self._file, gone))
