@@ -74,6 +74,7 @@ class DataFolder:
                 self._store.put(name, content)
             return
         file = self._folder / name
+        file.parent.mkdir(exist_ok=True)
         if isinstance(content, Path):
             shutil.copyfile(content, file)
         else:

@@ -33,6 +33,7 @@ from slackwater.spark_sink.output.object_store import (
     open_object_store,
     read,
 )
+from slackwater.spark_sink.output.row_range import RowRange
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -53,12 +54,14 @@ class FileReader:
         path, options: see FileWriter.
         schema: of the rows; None for a file's.
         gone: the places of rows that are left out, by the names of files.
+        within: rows that are not in this range may be left out; None for no range.
     """
 
     path: str
     options: Mapping[str, str]
     schema: pa.Schema | None = None
     gone: Mapping[str, pa.Array] = field(default_factory=dict)
+    within: RowRange | None = None
 
     @classmethod
     def of(cls, writer: FileWriter) -> FileReader:
@@ -101,9 +104,10 @@ class FileReader:
         store = cache(partial(open_object_store, self.path, self.options))
         for file in (file for batch in batches for file in _files(batch)):
             with self._opened(file, store) as source:
-                rows = _rows(pq.ParquetFile(source, coerce_int96_timestamp_unit="us"), self.schema)
                 gone = self.gone.get(file.staged or "")
-                yield from rows if gone is None else _without(rows, gone)
+                opened = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+                for first, batch in _rows(opened, self.schema, self.within):
+                    yield batch if gone is None else _without(batch, first, gone)
 
     @contextmanager
     def _opened(self, file: WrittenFile, store: Callable[[], ObjectStore]) -> Iterator[Any]:
@@ -139,25 +143,51 @@ def _files(batch: pa.RecordBatch) -> Sequence[WrittenFile]:
     return written_files(pa.Table.from_batches([batch]))
 
 
-def _rows(file: pq.ParquetFile, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    if schema is None or schema.equals(file.schema_arrow):
-        yield from file.iter_batches(_BATCH)
-        return
-    there = [name for name in schema.names if name in file.schema_arrow.names]
-    for batch in file.iter_batches(_BATCH, columns=there):
-        arrays = [
-            batch.column(field.name).cast(field.type)
-            if field.name in there
-            else pa.nulls(batch.num_rows, field.type)
-            for field in schema
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _without(batches: Iterable[pa.RecordBatch], gone: pa.Array) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows without those at some places."""
+def _rows(
+    file: pq.ParquetFile, schema: pa.Schema | None, within: RowRange | None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield a file's rows in some columns, each with the place of the first of them."""
     first = 0
-    for batch in batches:
-        places = pa.array(np.arange(first, first + batch.num_rows))
-        yield batch.filter(pc.invert(pc.is_in(places, gone)))
-        first += batch.num_rows
+    is_same = schema is None or schema.equals(file.schema_arrow)
+    names = None if schema is None or is_same else _present(schema, file)
+    for number in range(file.num_row_groups):
+        group, place = file.metadata.row_group(number), first
+        first += group.num_rows
+        if within is not None and not _may_have(group, within):
+            continue
+        for batch in file.iter_batches(_BATCH, row_groups=[number], columns=names):
+            yield place, batch if schema is None or is_same else _in_columns(batch, schema)
+            place += batch.num_rows
+
+
+def _present(schema: pa.Schema, file: pq.ParquetFile) -> list[str]:
+    return [name for name in schema.names if name in file.schema_arrow.names]
+
+
+def _in_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows in some columns; those that they lack are NULL."""
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _may_have(group: pq.RowGroupMetaData, within: RowRange) -> bool:
+    """Return whether a part of a file may have rows in a range."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema == within.column:
+            bounds = column.statistics
+            if bounds is None or not bounds.has_min_max:
+                return True
+            return within.may_have(bounds.min, bounds.max, bounds.null_count)
+    return True
+
+
+def _without(batch: pa.RecordBatch, first: int, gone: pa.Array) -> pa.RecordBatch:
+    """Return a file's rows without those at some places."""
+    places = pa.array(np.arange(first, first + batch.num_rows))
+    return batch.filter(pc.invert(pc.is_in(places, gone)))

@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+
+from pydantic import model_validator
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.dead_letters import DeadLetters
+from slackwater.spark_sink.output.delta.features import CHANGE_DATA_FEED
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, Former
 from slackwater.spark_sink.sinks.former_rows import (
@@ -72,6 +75,16 @@ class MirrorSettings(ManagedTableSettings):
         super().check_tables(tables)
         for name, columns in tables.items():
             require_own_names(name, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
+
+    @model_validator(mode="after")
+    def _change_data_feed_without_marks(self) -> Self:
+        is_asked = self.table_properties.get(CHANGE_DATA_FEED, "false").lower() == "true"
+        if is_asked and self.deletes == "mark":
+            raise ValueError(
+                f"{CHANGE_DATA_FEED}: with deletes: mark a mirror has a column _commit_timestamp,"
+                " as Delta's change data feed has; leave one of them out"
+            )
+        return self
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Mirrors:
         """Return the sink; see SinkSettings."""

@@ -21,6 +21,7 @@ from slackwater.timestamp import datetime_to_us
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.row_range import RowRange
     from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 _PACKAGES: Final = {
@@ -114,21 +115,22 @@ class Delta(TableFormat):
         """Return the properties by which checkpoints forget removed files; see TableFormat."""
         return retention_properties(keep_s)
 
-    def read(self, spark: SparkSession, path: str, version: int | None = None) -> DataFrame:
-        """Read a table as it is now, or a version of it; see TableFormat."""
+    def read(self, spark: SparkSession, path: str, within: RowRange | None = None) -> DataFrame:
+        """Read a table as it is now; see TableFormat."""
         from slackwater.spark_sink.tables.by_driver.delta_rows import rows_of
 
-        return rows_of(spark, path, self.storage_options, version)
+        return rows_of(spark, path, self.storage_options, within=within)
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read the table as its history has it at the published low watermark."""
         from slackwater.spark_sink.tables.by_driver.delta_history import published_version
+        from slackwater.spark_sink.tables.by_driver.delta_rows import rows_of
 
         published = published_version(path, self.storage_options)
         if published is None:
             return None
         version, low_watermark = published
-        return self.read(spark, path, version), low_watermark
+        return rows_of(spark, path, self.storage_options, version), low_watermark
 
     def version_at(
         self,

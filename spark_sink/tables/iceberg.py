@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.iceberg.table_place import TablePlace
+    from slackwater.spark_sink.output.row_range import RowRange
     from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
@@ -134,7 +135,12 @@ class Iceberg(TableFormat):
         is_catalogs = keep_s is not None and self.namespace is not None
         return _METADATA_PROPERTIES if is_catalogs else {}
 
-    def read(self, spark: SparkSession, path: str) -> DataFrame:
+    def read(
+        self,
+        spark: SparkSession,
+        path: str,
+        within: RowRange | None = None,  # noqa: ARG002
+    ) -> DataFrame:
         """Read a table as it is now; see TableFormat."""
         from slackwater.spark_sink.output.iceberg.snapshot_rows import rows_of
 

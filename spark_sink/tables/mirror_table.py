@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from slackwater.spark_sink.output.row_range import RowRange
     from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
     from slackwater.spark_sink.tables.row_merges.corrections import Corrections
 
@@ -134,13 +135,17 @@ class MirrorTable(ManagedTable):
         require_own_names(self._table, columns, keeps_deleted=self._keeps_deleted)
         return super().ensure_columns(columns)
 
-    def current_rows(self) -> DataFrame | None:
-        """Return the rows that are not marked as deleted; None if the mirror does not exist."""
+    def current_rows(self, within: RowRange | None = None) -> DataFrame | None:
+        """Return the rows that are not marked as deleted; None if the mirror does not exist.
+
+        Args:
+            within: see TableFormat.read().
+        """
         from pyspark.sql import functions as F
 
         if not self._format.exists(self._spark, self._path):
             return None
-        rows = self._format.read(self._spark, self._path)
+        rows = self._format.read(self._spark, self._path, within)
         return rows.where(~F.col(IS_MARKED_DELETED)) if self._keeps_deleted else rows
 
     def columns(self) -> tuple[Column, ...]:

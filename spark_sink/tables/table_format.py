@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.row_range import RowRange
     from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 
@@ -86,8 +87,14 @@ class TableFormat(ABC):
         """
 
     @abstractmethod
-    def read(self, spark: SparkSession, path: str) -> DataFrame:
-        """Read a table as it is now; also what was committed without Spark."""
+    def read(self, spark: SparkSession, path: str, within: RowRange | None = None) -> DataFrame:
+        """Read a table as it is now.
+
+        Args:
+            spark: a session.
+            path: the table's directory or URL.
+            within: rows that are not in this range may be left out; None for no range.
+        """
 
     @abstractmethod
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:

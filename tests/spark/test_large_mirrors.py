@@ -204,3 +204,32 @@ def test_rows_whose_texts_arrow_can_not_hold_are_refused(
             publish(session, sink, 2, one(2, "two"))
     publish(session, sink, 2, one(2, "two"))
     assert [row["A"] for row in current(tmp_path / "T").rows] == ["two"]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_readers_of_changes_see_those_of_rows(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_large: bool
+) -> None:
+    if is_large:
+        monkeypatch.setattr(file_merge, "SMALL", 0)
+        monkeypatch.setattr(delta_version, "LARGE", 0)
+    properties = {"delta.enableChangeDataFeed": "true"}
+    sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
+    rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(20)]
+    publish(session, sink, 1, [record(1, row, COLUMNS, "T") for row in rows])
+    changes = [
+        ("UPDATE", {"Id": "3"}, {"A": "two"}, "NEW_ROW"),
+        ("DELETE", {"Id": "4"}, {}, "NEW_ROW"),
+        ("INSERT", {"Id": "20"}, {"A": "new"}, "NEW_ROW"),
+    ]
+    begun = DeltaTable(tmp_path / "T").version() + 1
+    publish(session, sink, 2, [record(2, change, COLUMNS, "T") for change in changes])
+    feed = session.read.option("readChangeFeed", "true").option("startingVersion", begun)
+    seen = feed.format("delta").load(str(tmp_path / "T")).collect()
+    assert {(row["_change_type"], row["Id"], row["A"]) for row in seen} == {
+        ("update_preimage", 3, "one"),
+        ("update_postimage", 3, "two"),
+        ("insert", 20, "new"),
+        ("delete", 4, "one"),
+    }
+    assert len(seen) == 4

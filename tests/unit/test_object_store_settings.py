@@ -170,6 +170,13 @@ def test_a_catalog_has_to_be_defined() -> None:
     parse(**values, catalog="spark_catalog.orders").check_places({}, [])
 
 
+def test_marks_of_deleted_rows_and_a_change_data_feed_are_not_in_one_table() -> None:
+    feed = {"table_properties": {"delta.enableChangeDataFeed": "true"}}
+    parse(kind="mirror", path="gs://b/tables", **feed)
+    with pytest.raises(ValidationError, match="leave one of them out"):
+        parse(kind="mirror", path="gs://b/tables", deletes="mark", **feed)
+
+
 def test_a_name_that_only_mapped_columns_have_is_refused_where_columns_are_not() -> None:
     tables = {"T": (Column("full name", "STRING(MAX)", False),)}
     for path in ("gs://b/tables", "out"):

@@ -48,6 +48,11 @@ def remove_action(added: Mapping[str, Any], *, changes_data: bool = True) -> Act
     }
 
 
+def changes_action(name: str, size: int) -> Action:
+    """Return the action that adds a file of changed rows, for readers of changes."""
+    return {"cdc": {"path": name, "partitionValues": {}, "size": size, "dataChange": False}}
+
+
 def metadata_action(snapshot: Snapshot, **changed: Any) -> Action:
     """Return the action that changes some of a table's metadata."""
     return {"metaData": {**snapshot.metadata, **changed}}

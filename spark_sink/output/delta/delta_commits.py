@@ -268,6 +268,7 @@ class DeltaCommits:
             if made is None:
                 return False
             # Whatever fails, the table may have changed.
+            begun_s = self._current_s
             self.refresh()
             actions = [transaction_action(self._owner_application, self._owner), *made]
             after = self._log.commit(
@@ -275,6 +276,10 @@ class DeltaCommits:
             )
             if after is not None:
                 self._is_at(after)
+                if time.monotonic() - begun_s > _CURRENT_S:
+                    # The number may have been free again: see DeltaLog.update().
+                    self._snapshot = None
+                    after = self._loaded()
                 self._log.write_checkpoint_if_due(after)
                 return True
             forget()

@@ -39,11 +39,13 @@ class Commit:
     Attributes:
         committed_ms: since the Unix epoch, by the clock of its writer; None if it does not say.
         added, removed: names relative to the table, as in the log.
+        changes: those of files for readers of changes, likewise.
     """
 
     committed_ms: int | None
     added: frozenset[str]
     removed: frozenset[str]
+    changes: frozenset[str] = frozenset()
 
 
 def expire(path: str, options: Mapping[str, str], keep_s: float) -> None:
@@ -128,15 +130,17 @@ def _read(log: SmallFiles, version: int) -> Commit:
 
 def parse_commit(text: str) -> Commit:
     """Return what the text of a commit says of files."""
-    added, removed, committed_ms = set[str](), set[str](), None
+    added, removed, changes, committed_ms = set[str](), set[str](), set[str](), None
     for action in actions_of(text):
         if "add" in action:
             added |= _files_of(action["add"])
         elif "remove" in action:
             removed |= _files_of(action["remove"])
+        elif "cdc" in action:
+            changes.add(action["cdc"]["path"])
         elif "commitInfo" in action:
             committed_ms = action["commitInfo"].get("timestamp")
-    return Commit(committed_ms, frozenset(added), frozenset(removed))
+    return Commit(committed_ms, frozenset(added), frozenset(removed), frozenset(changes))
 
 
 def _files_of(action: Mapping[str, Any]) -> set[str]:
@@ -198,8 +202,11 @@ def files_to_remove(old: Iterable[Commit]) -> list[str]:
     Args:
         old: the commits of old_versions(), ascending.
     """
-    is_removed: dict[str, bool] = {}
-    for commit in old:
+    commits = list(old)
+    # Those of the last one can still be read.
+    changes = [commit.changes for commit in commits[:-1]]
+    is_removed = dict.fromkeys(frozenset().union(*changes), True)
+    for commit in commits:
         # A file whose deletion vector changes is both removed and added.
         is_removed |= dict.fromkeys(commit.removed, True) | dict.fromkeys(commit.added, False)
     return [unquote(name) for name, gone in is_removed.items() if gone and is_inside(name)]

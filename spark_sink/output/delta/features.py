@@ -16,7 +16,7 @@ COLUMN_MAPPING: Final = "delta.columnMapping.mode"
 # Marks of rows that are gone, beside the files.
 DELETION_VECTORS: Final = "deletionVectors"
 ENABLE_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
-_CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
+CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 _APPEND_ONLY: Final = "delta.appendOnly"
 _COLUMN_MAPPING: Final = "columnMapping"
 _CONSTRAINTS: Final = "delta.constraints."
@@ -28,7 +28,7 @@ _MAX_ID: Final = "delta.columnMapping.maxColumnId"
 # A table has what its properties ask for.
 _OF_PROPERTIES: Final[Mapping[str, str]] = {
     ENABLE_DELETION_VECTORS: DELETION_VECTORS,
-    _CHANGE_DATA_FEED: "changeDataFeed",
+    CHANGE_DATA_FEED: "changeDataFeed",
     "delta.enableInCommitTimestamps": "inCommitTimestamp",
     "delta.enableRowTracking": "rowTracking",
     "delta.enableTypeWidening": "typeWidening",
@@ -79,10 +79,13 @@ def demands_on_rows(snapshot: Snapshot) -> list[str]:
 
 def demands_on_changes(snapshot: Snapshot) -> list[str]:
     """Return what a table asks of who changes and deletes rows."""
-    asked = (_APPEND_ONLY, _CHANGE_DATA_FEED)
-    return [name for name in asked if snapshot.properties.get(name) == "true"] + [
-        f"the partition column {name}" for name in snapshot.partition_columns
-    ]
+    refusals = [_APPEND_ONLY] if snapshot.properties.get(_APPEND_ONLY) == "true" else []
+    return refusals + [f"the partition column {name}" for name in snapshot.partition_columns]
+
+
+def has_change_data_feed(snapshot: Snapshot) -> bool:
+    """Return whether a table's readers may ask for the rows that changed."""
+    return snapshot.properties.get(CHANGE_DATA_FEED) == "true"
 
 
 def maps_columns(properties: Mapping[str, str]) -> bool:

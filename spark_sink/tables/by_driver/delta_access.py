@@ -16,12 +16,17 @@ from slackwater.spark_sink.output.delta.actions import (
 )
 from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta.errors import unsupported
-from slackwater.spark_sink.output.delta.features import demands_on_changes, schema_text
+from slackwater.spark_sink.output.delta.features import (
+    demands_on_changes,
+    has_change_data_feed,
+    schema_text,
+)
 from slackwater.spark_sink.output.delta.rows import DeltaRows
 from slackwater.spark_sink.output.delta.snapshot import Action, Snapshot
 from slackwater.spark_sink.output.table_files import table_files
 from slackwater.spark_sink.tables.by_driver.delta_version import MergedVersion
 from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess, MakeMerge
+from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,8 +95,11 @@ class DeltaAccess(DriverAccess):
             if features := demands_on_changes(snapshot):
                 raise unsupported(self._commits.path, features)
             merged = MergedVersion(self._data, snapshot)
-            rows = make(merged.files, merged.schema).rows()
+            changes = ChangedRows() if has_change_data_feed(snapshot) else None
+            rows = make(merged.files, merged.schema, changes).rows()
             added = self._written(self._files.writer(()), rows, merged.schema)
+            if changes is not None:
+                merged.write_changes(changes.tables)
             written[:] = [*(file.name for file in added), *merged.written]
             return merged.actions(added)
 

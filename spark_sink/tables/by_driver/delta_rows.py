@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.data_folder import DataFolder
@@ -13,6 +14,7 @@ from slackwater.spark_sink.output.delta.features import refused
 from slackwater.spark_sink.output.delta.rows import gone_rows
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.spark_sink.output.row_range import RowRange
 from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.tables.by_driver.delta_access import spark_schema
 
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def rows_of(
-    spark: SparkSession, path: str, options: Mapping[str, str], version: int | None = None
+    spark: SparkSession,
+    path: str,
+    options: Mapping[str, str],
+    version: int | None = None,
+    within: RowRange | None = None,
 ) -> DataFrame:
     """Return a table's rows.
 
@@ -30,6 +36,7 @@ def rows_of(
         path: the table's directory or URL.
         options: of the object store; see open_object_store().
         version: None for the latest.
+        within: see TableFormat.read().
 
     Raises:
         ObjectStoreError: its files do not say all of its rows.
@@ -42,8 +49,18 @@ def rows_of(
     if features := [*features, *(f"partitions by {n}" for n in snapshot.partition_columns)]:
         raise unsupported(path, features)
     place, data = without_scheme(path).rstrip("/"), DataFolder(path, options)
-    files = [WrittenFile("", None, name, added["size"]) for name, added in snapshot.files.items()]
-    marks = {name: gone_rows(data, added) for name, added in snapshot.files.items()}
+    there = {n: added for n, added in snapshot.files.items() if _may_have(added, within)}
+    files = [WrittenFile("", None, name, added["size"]) for name, added in there.items()]
+    marks = {name: gone_rows(data, added) for name, added in there.items()}
     gone = {name: marked for name, marked in marks.items() if marked is not None}
-    reader = FileReader(place, dict(options), gone=gone)
+    reader = FileReader(place, dict(options), gone=gone, within=within)
     return reader.frame(spark, files, spark_schema(snapshot.schema_json))
+
+
+def _may_have(added: Mapping[str, Any], within: RowRange | None) -> bool:
+    """Return whether a file may have rows in a range, by its statistics."""
+    if within is None:
+        return True
+    stats = json.loads(added.get("stats") or "{}")
+    names = ("minValues", "maxValues", "nullCount")
+    return within.may_have(*(stats.get(name, {}).get(within.column) for name in names))

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from slackwater.spark_sink.output.data_folder import DataFolder
-from slackwater.spark_sink.output.delta.actions import add_action, remove_action
+from slackwater.spark_sink.output.delta.actions import (
+    add_action,
+    changes_action,
+    remove_action,
+)
 from slackwater.spark_sink.output.delta.deletion_vectors import encoded
 from slackwater.spark_sink.output.delta.features import (
     may_get_deletion_vectors,
@@ -34,7 +40,7 @@ class MergedVersion:
     Attributes:
         files: the version's.
         schema: the columns of new files.
-        written: the names of new files of marks.
+        written: the names of new files of marks and of changes.
     """
 
     def __init__(self, data: DataFolder, snapshot: Snapshot) -> None:
@@ -61,6 +67,18 @@ class MergedVersion:
     def replace(self, added: Mapping[str, Any]) -> None:
         """Have a file go."""
         self._actions.append(remove_action(added))
+
+    def write_changes(self, changes: Sequence[pa.Table]) -> None:
+        """Write what a reader of changes is to see instead of what comes of the files."""
+        if not changes:
+            return
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.concat_tables(changes), sink)
+        content = sink.getvalue().to_pybytes()
+        name = f"_change_data/cdc-{uuid.uuid4().hex}.parquet"
+        self._data.add(name, content)
+        self.written.append(name)
+        self._actions.append(changes_action(name, len(content)))
 
     def mark(self, added: Mapping[str, Any], gone: pa.Array) -> None:
         """Give a file other marks."""

@@ -31,6 +31,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.by_driver.large_epochs import collected
 from slackwater.spark_sink.tables.row_merges import file_merge
+from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge, MergedFile
 from slackwater.spark_sink.tables.table_changes import (
     LOW_WATERMARK_PROPERTY,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 # Makes a merge into the files of a version, whose columns new files have, too.
-MakeMerge = Callable[[Sequence[MergedFile], pa.Schema], FileMerge]
+MakeMerge = Callable[[Sequence[MergedFile], pa.Schema, ChangedRows | None], FileMerge]
 
 
 class DriverAccess(ABC):
@@ -159,8 +160,10 @@ class DriverAccess(ABC):
         if is_object_store(self._files.plain().path):
             files_max = file_merge.OBJECTS_MAX
 
-        def make(files: Sequence[MergedFile], schema: pa.Schema) -> FileMerge:
-            return FileMerge(files, schema, rows, columns, others, files_max)
+        def make(
+            files: Sequence[MergedFile], schema: pa.Schema, changes: ChangedRows | None = None
+        ) -> FileMerge:
+            return FileMerge(files, schema, rows, columns, others, files_max, changes)
 
         self._merge(make, merge_id.application, merge_id.version)
         self._files.discard([])

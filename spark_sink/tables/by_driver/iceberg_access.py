@@ -57,7 +57,7 @@ class IcebergAccess(DriverAccess):
     def _merge(self, make: MakeMerge, application: str, version: int) -> None:
         def changes(table: Table) -> tuple[list[IcebergFile], list[IcebergFile]]:
             merged = IcebergVersion(table)
-            rows = make(merged.files, merged.schema).rows()
+            rows = make(merged.files, merged.schema, None).rows()
             writer = self._own_files.writer_of_rows(merged.schema)
             try:
                 written = self._written(writer, rows, merged.schema)

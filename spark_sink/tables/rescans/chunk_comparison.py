@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from slackwater.spark_sink.output.row_range import RowRange
 from slackwater.spark_sink.sink import Chunk
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 _MORE_ROWS: Final = 1_000
 # More than a chunk has, so that some of them have vanished.
 _KEYS_MAX: Final = 40_000
+# The types whose values in files have the order of Spanner's keys.
+_NUMBER: Final = "INT64"
+_ORDERED: Final = (_NUMBER, "STRING")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,18 @@ def compare_chunk(
     keys = in_range.select(*(identifier(column.name) for column in columns if column.is_key))
     wrong = vanished(expected, keys.limit(_KEYS_MAX).toArrow(), columns, at)
     return ChunkComparison(wrong, unconverted, is_whole=False)
+
+
+def first_key_range(chunk: Chunk) -> RowRange | None:
+    """Return the values of the key's first column in a chunk; None if they have another order."""
+    first = chunk.key[0] if chunk.key else ""
+    types = {column.name: column.spanner_type for column in chunk.columns}
+    if first in chunk.descending or not types.get(first, "").startswith(_ORDERED):
+        return None
+    limits = (None if key is None else key[0] for key in (chunk.after, chunk.through))
+    is_number = types[first] == _NUMBER
+    least, greatest = (int(v) if is_number and v is not None else v for v in limits)
+    return RowRange(first, least, greatest)
 
 
 def _in_range(rows: DataFrame, chunk: Chunk, columns: Sequence[Column]) -> DataFrame:

@@ -20,7 +20,7 @@ from slackwater.spark_sink.sink import Chunk, ChunkResult
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.mirror_table import MirrorTable
-from slackwater.spark_sink.tables.rescans.chunk_comparison import compare_chunk
+from slackwater.spark_sink.tables.rescans.chunk_comparison import compare_chunk, first_key_range
 from slackwater.spark_sink.tables.row_merges.corrections import Corrections
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
@@ -92,7 +92,7 @@ class MirrorCorrections:
         """Compare a chunk with its mirror; see Rescannable.take_chunk()."""
         columns = mirror_columns(chunk.columns)
         # An empty table gets a mirror, too.
-        rows = mirror.current_rows()
+        rows = mirror.current_rows(first_key_range(chunk))
         compared = compare_chunk(rows, chunk, columns)
         if compared.unconverted:
             _log.warning(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 from slackwater.spark_sink.tables.row_merges.merged_rows import (
     inserted_rows,
     places,
@@ -88,6 +89,7 @@ class FileMerge:
         columns: the columns of the rows, which the table has.
         others: what becomes of other rows.
         files_max: of so many files the small ones become one.
+        changes: takes the rows that change, before and after; None for nobody.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class FileMerge:
         columns: Sequence[Column],
         others: OtherRows,
         files_max: int,
+        changes: ChangedRows | None = None,
     ) -> None:
         self._files = files
         self._schema = schema
@@ -105,6 +108,7 @@ class FileMerge:
         self._columns = columns
         self._others = others
         self._files_max = files_max
+        self._changes = changes
         self._key = [column for column in columns if column.is_key]
         self._absent = [column.name for column in columns if column.absent_at]
         self._key_bounds = dict(_bounds(latest, self._key)) if latest is not None else {}
@@ -118,7 +122,10 @@ class FileMerge:
         if self._latest is not None:
             at = pa.array(np.arange(self._latest.num_rows, dtype=np.int32))
             is_new = pc.invert(pc.is_in(at, pa.concat_arrays(taken)))
-            yield self._inserted(self._latest.filter(is_new))
+            new = self._inserted(self._latest.filter(is_new))
+            if self._changes is not None:
+                self._changes.inserted(new)
+            yield new
 
     def _of_file(
         self, file: MergedFile, taken: list[pa.Array], *, is_crowded: bool
@@ -187,7 +194,7 @@ class FileMerge:
         """Yield what becomes of the changed rows of a file."""
         assert self._latest is not None  # noqa: S101 - there are changed ones
         changes = self._latest.take(in_latest.drop_null())
-        if self._are_whole(changes):
+        if self._changes is None and self._are_whole(changes):
             yield self._inserted(changes)
             return
         for first, rows in file.read(self._schema):
@@ -209,7 +216,11 @@ class FileMerge:
             return rows
         keeps_deleted = self._others.are_kept
         latest = self._latest.take(at)
-        return updated_rows(rows, latest, self._columns, keeps_deleted=keeps_deleted)
+        after = updated_rows(rows, latest, self._columns, keeps_deleted=keeps_deleted)
+        if self._changes is not None:
+            is_gone = latest.column(IS_DELETED).combine_chunks()
+            self._changes.changed(rows, after, pc.and_(is_gone, pa.scalar(not keeps_deleted)))
+        return after
 
     def _inserted(self, latest: pa.Table) -> pa.Table:
         keeps_deleted = self._others.are_kept
@@ -217,6 +228,15 @@ class FileMerge:
 
     def _after(self, rows: pa.Table) -> pa.Table:
         """Return what becomes of rows that the epoch does not change."""
+        after = self._other(rows)
+        if self._changes is not None and self._changes_others:
+            if after.num_rows:
+                self._changes.updated(rows, after)
+            else:
+                self._changes.deleted(rows)
+        return after
+
+    def _other(self, rows: pa.Table) -> pa.Table:
         if self._others.cleared_at is None:
             for name in self._absent:
                 nulls = pa.nulls(rows.num_rows, rows.schema.field(name).type)
