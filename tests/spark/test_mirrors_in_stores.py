@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -56,7 +55,7 @@ LONG = pytest.mark.long
 
 
 # One in so many epochs compacts them.
-REQUESTS_OF_TWO_TABLES_MAX = {"delta": 24, "iceberg": 28}
+REQUESTS_OF_TWO_TABLES_MAX = {"delta": 12, "iceberg": 28}
 OF_SCHEMES = {"s3a": "s3", "gs": "gs", "az": "az", "abfs": "az"}
 
 
@@ -163,9 +162,8 @@ def test_a_former_owner_that_wakes_up_changes_nothing(place: Place) -> None:
     sink, successor = place.owner()
     # An epoch that ends elsewhere than the former owner's.
     successor.write(3, *of_two_tables(2), *of_two_tables(3))
-    # In Iceberg it is told that it is none any more.
     for epoch in (2, 1):
-        with suppress(PublishError):
+        with pytest.raises(PublishError):
             former.write(epoch, *of_two_tables(epoch))
     assert place.rows(TABLE) == names(*range(2, 8))
     assert place.published(former_sink, TABLE) == datetime_to_rfc3339(low_watermark(3))
@@ -234,34 +232,6 @@ def _present(rows: pa.Table) -> list[tuple[int, Any]]:
     """Return the ids and names of the rows that are not marked as deleted."""
     there = [row for row in rows.to_pylist() if not row.get("_is_deleted")]
     return sorted((row["Id"], row["Name"]) for row in there)
-
-
-# In Iceberg the former one is refused from the take-over on.
-@pytest.mark.parametrize("place", ["delta"], indirect=True)
-@pytest.mark.parametrize("commit", ["the merge", "the low watermark"])
-def test_of_two_owners_at_the_same_commit_one_is_refused(place: Place, commit: str) -> None:
-    _, former = place.owner()
-    former.write(1, inserts(1, at=1))
-    _, successor = place.owner()
-    awaited = 1 if commit == "the merge" else 2
-    commits = 0
-
-    def before(method: str, name: str) -> None:
-        nonlocal commits
-        if method == "PUT" and "_delta_log/" in name:
-            commits += 1
-            if commits == awaited:
-                place.store.before = nothing
-                successor.write(2, inserts(2, 3, at=2))
-
-    place.store.before = before
-    if commit == "the merge":
-        with pytest.raises(PublishError, match="another process"):
-            former.write(2, inserts(2, 3, at=2))
-    # With the epoch's low watermark there is nothing to be published again.
-    former.write(2, inserts(2, 3, at=2))
-    successor.write(3, inserts(4, at=3))
-    assert place.rows(TABLE) == names(1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("fault", ["no rights", "no bucket"])

@@ -108,7 +108,7 @@ def test_sparks_formats_and_kafka_at_least_once_tell_what_they_can(
     assert kafka.position(session) is None
 
 
-@pytest.mark.parametrize(("kind", "step"), [("parquet", 4), pytest.param("mirror", 25, marks=LONG)])
+@pytest.mark.parametrize(("kind", "step"), [("parquet", 4), ("mirror", 10)])
 def test_a_former_owner_that_wakes_while_it_publishes_changes_nothing(
     session: SparkSession, tmp_path: Path, kind: str, step: int
 ) -> None:
