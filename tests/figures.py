@@ -23,7 +23,6 @@ OTHERS: Final = (_EXAMPLE, _DAY, _BIGQUERY, _DATASTREAM, _KAFKA, _SPANNER)
 
 _CONTINUOUS: Final = "python -m bench.continuous"
 _CONTROL: Final = "python -m bench.control"
-_DELTA_LOG: Final = "python -m bench.delta_log"
 _FRESHNESS: Final = "python -m bench.freshness"
 _LANDING: Final = "python -m bench.landing"
 _MIRRORS: Final = "python -m bench.mirrors"
@@ -118,12 +117,13 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         ),
         "every 50 ms": "slackwater/pipeline/lifecycle.py::POLL_S: Final = 0.05",
         "waits 20 ms": "scheduler/tasks/task.py::_LINGER_S: Final = 0.02",
-        "41 requests": _REQUESTS,
+        "a thousand rows into ten million took 12.5 s": _MIRRORS,
         "half a second per epoch at most": _CUT,
     },
     "bigquery.md": {
         "10,000 delete files": _BIGQUERY,
-        "30 commits": 'spark_sink/output/delta_commits.py::"delta.checkpointInterval": "30"',
+        "mirrors above 128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128",
+        "30 commits": 'spark_sink/output/delta/delta_commits.py::"delta.checkpointInterval": "30"',
         "50 MB of log": _BIGQUERY,
         "300 characters": _BIGQUERY,
         "128 characters": _SPANNER,
@@ -165,11 +165,8 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "more than two seconds ... one in two seconds": _LOOKS,
         "seven days": _DDL,
         "20,000 records": "spark_sink/sinks/managed_tables.py::_SMALL_RECORDS_MAX: Final = 20_000",
-        "16 MiB": "spark_sink/tables/row_merges/iceberg_merge.py::SMALL: Final = 16 << 20",
-        "128 MiB": "spark_sink/tables/row_merges/small_table.py::BYTES_MAX: Final = 128 << 20",
-        "two million rows": (
-            "spark_sink/tables/row_merges/small_table.py::ROWS_MAX: Final = 2_000_000"
-        ),
+        "16 MiB": "spark_sink/tables/row_merges/file_merge.py::SMALL: Final = 16 << 20",
+        "128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128 << 20",
         "256 key ranges": "spark_sink/comparison.py::RANGES: Final = 256",
         "16,000 rows": "slackwater/commands/continuous_verification.py::ReadLimits(rows=16_000",
     },
@@ -229,8 +226,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "128 MiB": _GROUP,
         "two hours": "spark_sink/output/epoch_groups.py::_UNREST: Final = timedelta(hours=2)",
         "256 MiB": "spark_sink/output/compaction_groups.py::_COMPACTED_SIZE: Final = 256 << 20",
-        "50 files": "spark_sink/tables/row_merges/small_table.py::FILES_MAX: Final = 50",
-        "10 to 15 ms of CPU for each 1,000 commits": _DELTA_LOG,
+        "50 files": "spark_sink/tables/row_merges/file_merge.py::FILES_MAX: Final = 50",
         "100 files": _WATERMARK_FILES,
         "100 epochs": _WATERMARK_FILES,
         "600 files": _WATERMARKS,
@@ -330,7 +326,8 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
             "tests/unit/test_scheduler_epoch_span.py"
             "::test_the_lag_stays_bounded_whatever_an_epoch_costs"
         ),
-        "1,000 epochs in Parquet ... 41 requests": _REQUESTS,
+        "1,000 epochs in Parquet ... some 130 of them": _REQUESTS,
+        "200 epochs were": _REQUESTS,
         "dollars for 1,000 requests": _COSTS,
         "A month of 30 days ... 60 s |": _COSTS,
         "once a minute": _STATED,

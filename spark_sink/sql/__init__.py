@@ -6,7 +6,6 @@ Text in, text or a lazy DataFrame out: nothing here writes a table or knows a ta
   Iceberg take their column types from it.
 - columns: the columns of a table, from change records or from the information schema.
 - latest_changes: what an epoch does to each row, for mirrors.
-- merge_statement: the MERGE that applies it.
 - rebuild_view: the view over a changelog that is the table.
 - quoting: identifiers and string literals.
 """
