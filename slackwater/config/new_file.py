@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings
-from slackwater.spark_sink.tables.registry import table_formats
 
 _WIDTH: Final = 96
 _TABLES_MAX: Final = 20
@@ -161,7 +160,7 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
         "Where a new pipeline starts: now, earliest, or a time such as 2026-01-31T09:00:00Z.",
     )
     values = sink_values(pipeline.sink, path, pipeline.servers)
-    comments = _sink_comments(sink, _parsed(values))
+    comments = _sink_comments(sink)
     for name, value in values.items():
         yield _Entry(("sink", name), value, comments[name])
     # SQLite needs a file of this machine.
@@ -211,12 +210,10 @@ def _below(path: str, name: str) -> str:
     return name if path == "." else f"{path}/{name}"
 
 
-def _sink_comments(choice: SinkChoice, settings: SinkSettings | None) -> dict[str, str]:
-    needs = frozenset() if settings is None else settings.spark_needs
-    has_jars = choice.needs_servers or choice.keys["format"] in needs & table_formats().keys()
+def _sink_comments(choice: SinkChoice) -> dict[str, str]:
     return {
         "kind": choice.meaning,
-        "format": "Its jars are fetched at the first start." if has_jars else "",
+        "format": "Its jars are fetched at the first start." if choice.needs_servers else "",
         "topic": "{table} stands for the table's full name.",
         "options": "Options of Kafka's client.",
         "path": choice.folder_meaning,

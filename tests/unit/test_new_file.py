@@ -68,11 +68,11 @@ def test_a_file_for_each_sink_is_valid_and_its_keys_are_documented(
     assert keys_of(yaml.safe_load(file.read_text())) <= set(documented())
 
 
-@pytest.mark.parametrize("sink", ["delta", "changelogs", "mirror", "iceberg"])
+@pytest.mark.parametrize("sink", ["delta", "changelogs", "mirror", "iceberg", "kafka"])
 @pytest.mark.parametrize("path", ["out", "s3://bucket/orders"])
 def test_jars_are_spoken_of_where_some_are_fetched(sink: str, path: str) -> None:
     text = settings_text(replace(PIPELINE, sink=sink, path=path), file_name="s.yaml")
-    assert ("jars are fetched" in text) == (sink == "mirror" and path == "out")
+    assert ("jars are fetched" in text) == (sink == "kafka")
 
 
 def test_a_file_for_the_present_folder_names_no_other(
