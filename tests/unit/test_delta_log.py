@@ -195,18 +195,32 @@ def test_a_commit_has_a_later_timestamp_where_commits_have_them(
     assert at_ms == before_ms + 1 if before_ms > 1 else at_ms > 1_700_000_000_000
 
 
-def test_a_table_whose_commits_others_coordinate_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (
+            {
+                "minReaderVersion": 1,
+                "minWriterVersion": 7,
+                "writerFeatures": ["coordinatedCommits-preview"],
+            },
+            "coordinatedCommits",
+        ),
+        ({"minReaderVersion": 4, "minWriterVersion": 7}, "minReaderVersion 4"),
+    ],
+)
+def test_a_table_of_which_more_is_asked_than_is_known_is_refused(
+    tmp_path: Path, asked: dict[str, Any], named: str
+) -> None:
     append((str(tmp_path), {}), 1)
     log = DeltaLog(str(tmp_path), {})
     snapshot = log.load()
     assert snapshot is not None
-    features = {"minReaderVersion": 1, "minWriterVersion": 7}
-    asked = {**features, "writerFeatures": ["coordinatedCommits-preview"]}
     log.commit(snapshot, "UPGRADE PROTOCOL", [{"protocol": asked}])
     commits = DeltaCommits(str(tmp_path), {}, "slackwater orders")
-    with pytest.raises(ObjectStoreError, match="coordinatedCommits"):
+    with pytest.raises(ObjectStoreError, match=named):
         commits.take_over()
-    assert DeltaTable(tmp_path).version() == 1
+    assert not (tmp_path / "_delta_log" / commit_name(2)).exists()
 
 
 def test_a_property_leaves_the_rest_of_the_metadata(place: Location) -> None:

@@ -37,6 +37,7 @@ _OF_PROPERTIES: Final[Mapping[str, str]] = {
 _OF_READERS: Final = frozenset({DELETION_VECTORS, _COLUMN_MAPPING, "typeWidening"})
 # Those of the lowest protocol that there is.
 _OLDEST: Final = ("appendOnly", "invariants")
+_NEWEST: Final = {"minReaderVersion": 3, "minWriterVersion": 7}
 # What is heeded here, or asks for nothing unless a property or a column says so.
 _KNOWN: Final = frozenset(
     {
@@ -60,6 +61,11 @@ _KNOWN: Final = frozenset(
 def refused(snapshot: Snapshot) -> list[str]:
     """Return what a table has for which nothing is read of it, or written to it, here."""
     unknown = sorted(snapshot.features - _KNOWN)
+    unknown += [
+        f"{name} {version}"
+        for name, newest in _NEWEST.items()
+        if (version := snapshot.protocol[name]) > newest
+    ]
     return unknown + ([] if _maps_by_own_names(snapshot) else [f"{COLUMN_MAPPING} to other names"])
 
 

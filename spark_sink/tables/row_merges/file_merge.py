@@ -160,7 +160,8 @@ class FileMerge:
             return pa.nulls(file.rows, pa.int32())
         columns = pa.schema([self._schema.field(column.name) for column in self._key])
         if self._key:
-            keys = pa.concat_tables(rows for _, rows in file.read(columns))
+            parts = (rows for _, rows in file.read(columns))
+            keys = pa.concat_tables([columns.empty_table(), *parts])
             in_latest = places(keys, self._latest, self._key)
         else:
             # A table without a key has at most one row, and so have its changes.

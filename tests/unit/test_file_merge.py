@@ -1,0 +1,169 @@
+"""A merge leaves the rows of a model, whichever files it writes again and whichever it marks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.row_merges import file_merge
+from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
+from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge
+from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
+from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
+from slackwater.spark_sink.tables.table_changes import OtherRows
+
+AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
+CLEARED = AT + timedelta(days=1)
+COLUMNS = (
+    Column("Id", "INT64", is_key=True),
+    Column("A", "STRING(MAX)", is_key=False),
+    Column("B", "STRING(MAX)", is_key=False),
+)
+SCHEMA = pa.schema({"Id": pa.int64(), "A": pa.string(), "B": pa.string()})
+MARKS = {"_is_deleted": pa.bool_(), "_commit_timestamp": pa.timestamp("us", tz="UTC")}
+Rows = dict[int | None, dict[str, Any]]
+
+
+class File:
+    """A data file in memory; see MergedFile."""
+
+    def __init__(self, rows: pa.Table, *, is_small: bool, may_be_marked: bool) -> None:
+        self.table = rows
+        self.size = 0 if is_small else file_merge.SMALL
+        self.may_be_marked = may_be_marked
+        self.marks: pa.Array | None = None
+        self.is_there = True
+
+    @property
+    def rows(self) -> int:
+        return int(self.table.num_rows)
+
+    def gone(self) -> pa.Array | None:
+        return self.marks
+
+    def bounds(self, column: str) -> tuple[int, int] | None:
+        values = self.table.column(column).to_pylist()
+        return (min(values), max(values)) if values and None not in values else None
+
+    def read(self, columns: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
+        for first in range(0, self.rows, 2):
+            yield first, self.table.select(columns.names).slice(first, 2)
+
+    def replace(self) -> None:
+        self.is_there = False
+
+    def mark(self, gone: pa.Array) -> None:
+        assert self.may_be_marked
+        self.marks = gone
+
+    def current(self) -> list[dict[str, Any]]:
+        gone = set() if self.marks is None else set(self.marks.to_pylist())
+        there = self.table.to_pylist() if self.is_there else []
+        return [row for place, row in enumerate(there) if place not in gone]
+
+
+KEYS = st.one_of(st.none(), st.integers(-3, 6))
+VALUES = st.dictionaries(st.sampled_from(["A", "B"]), st.sampled_from([None, "x", "y"]))
+# Deleted, or with a whole row, or with some of its columns.
+CHANGES = st.tuples(st.sampled_from(["delete", "whole", "some"]), VALUES)
+EPOCHS = st.lists(st.dictionaries(KEYS, CHANGES, max_size=6), min_size=1, max_size=5)
+
+
+def latest_of(epoch: Mapping[Any, tuple[str, Mapping[str, Any]]]) -> pa.Table:
+    changes = {
+        json.dumps({"Id": None if key is None else str(key)}): RowChange(
+            kind == "delete", kind != "some", {} if kind == "delete" else values, AT
+        )
+        for key, (kind, values) in epoch.items()
+    }
+    return latest_rows(changes, COLUMNS)
+
+
+def after(model: Rows, epoch: Mapping[int | None, tuple[str, Mapping[str, Any]]]) -> Rows:
+    """Return the rows of a model after an epoch."""
+    made = {key: dict(row) for key, row in model.items()}
+    for key, (kind, values) in epoch.items():
+        if kind == "delete":
+            made.pop(key, None)
+        else:
+            # Of a row that is not there, what an update does not say is NULL.
+            before = made.get(key, {}) if kind == "some" else {}
+            made[key] = {"A": None, "B": None} | before | dict(values)
+    return made
+
+
+def rows_of(files: Sequence[File]) -> list[dict[str, Any]]:
+    return [row for file in files for row in file.current()]
+
+
+@given(
+    epochs=EPOCHS,
+    sizes=st.lists(st.booleans()),
+    marks=st.booleans(),
+    files_max=st.sampled_from([2, 50]),
+)
+@settings(deadline=None)
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_random_epochs_leave_the_rows_of_a_model(
+    epochs: Any, sizes: list[bool], marks: bool, files_max: int, *, are_kept: bool
+) -> None:
+    schema = pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())])
+    # A file without rows, as others may write.
+    files = [File(schema.empty_table(), is_small=False, may_be_marked=marks)]
+    model: Rows = {}
+    for number, epoch in enumerate(epochs):
+        files = [file for file in files if file.is_there]
+        before, changes = rows_of(files), ChangedRows()
+        merge = FileMerge(
+            files, schema, latest_of(epoch), COLUMNS, OtherRows(are_kept), files_max, changes
+        )
+        written = pa.concat_tables([schema.empty_table(), *merge.rows()])
+        is_small = number < len(sizes) and sizes[number]
+        files.append(File(written, is_small=is_small, may_be_marked=marks))
+        model = after(model, epoch)
+        there = rows_of(files)
+        present = [row for row in there if not row.get("_is_deleted")]
+        assert {row["Id"]: {"A": row["A"], "B": row["B"]} for row in present} == model
+        assert len(present) == len(model)
+        assert len({row["Id"] for row in there}) == len(there)
+        require_changes(before, there, changes)
+
+
+def require_changes(
+    before: Sequence[Mapping[str, Any]], there: Sequence[Mapping[str, Any]], changes: ChangedRows
+) -> None:
+    """Require that the rows that changed lead from those before to those that are there."""
+    counted = Counter(repr(sorted(row.items())) for row in before)
+    for table in changes.tables:
+        for row in table.to_pylist():
+            kind = row.pop("_change_type")
+            gone = kind in {"delete", "update_preimage"}
+            counted[repr(sorted(row.items()))] += -1 if gone else 1
+    assert +counted == Counter(repr(sorted(row.items())) for row in there)
+    assert not -counted
+
+
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_the_rows_of_a_former_table_go_and_those_of_the_epoch_stay(*, are_kept: bool) -> None:
+    schema = pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())])
+    files = [File(schema.empty_table(), is_small=False, may_be_marked=True)]
+    for others, epoch in (
+        (OtherRows(are_kept), {1: ("whole", {"A": "x"}), 2: ("whole", {"A": "y"})}),
+        (OtherRows(are_kept, CLEARED), {2: ("whole", {"A": "new"})}),
+    ):
+        merge = FileMerge(files, schema, latest_of(epoch), COLUMNS, others, 50)
+        written = pa.concat_tables([schema.empty_table(), *merge.rows()])
+        files.append(File(written, is_small=True, may_be_marked=True))
+    present = [row for row in rows_of(files) if not row.get("_is_deleted")]
+    assert [(row["Id"], row["A"]) for row in present] == [(2, "new")]
+    marked = [row for row in rows_of(files) if row.get("_is_deleted")]
+    assert [row["_commit_timestamp"] for row in marked] == [CLEARED] * are_kept
