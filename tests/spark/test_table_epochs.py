@@ -354,14 +354,17 @@ def test_a_table_with_deletion_vectors_is_compacted_and_loses_its_old_versions_a
     path = tmp_path / "vectors"
     sink = make_sink(path, format="delta")
     sink.position(session)
-    write(session, sink, 1, *of_two_tables(1))
+    for epoch in (1, 2):
+        write(session, sink, epoch, *of_two_tables(epoch))
+    files: Any = sink._files  # type: ignore[attr-defined]
+    files._maintain(session, str(path))
     vectors = "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     session.sql(f"ALTER TABLE delta.`{path}` {vectors}")
-    sink.position(session)
-    write(session, sink, 2, *of_two_tables(2))
+    # Of the rows of one file, so that it stays.
     session.sql(f"DELETE FROM delta.`{path}` WHERE table_name = 'Keys'")
     assert list(path.glob("deletion_vector_*.bin"))
-    files: Any = sink._files  # type: ignore[attr-defined]
+    sink.position(session)
+    write(session, sink, 3, *of_two_tables(3))
     files._policy = MaintenancePolicy(None, 0.0)
     files._maintain(session, str(path))
     DeltaTable(path).create_checkpoint()
@@ -369,7 +372,7 @@ def test_a_table_with_deletion_vectors_is_compacted_and_loses_its_old_versions_a
     assert len(list((path / "_delta_log").glob("*.json"))) == 1
     assert not list(path.glob("deletion_vector_*.bin"))
     assert len(list(path.glob("*.parquet"))) == 1
-    assert by_spark(session, path).count() == 2
+    assert by_spark(session, path).count() == 4
 
 
 @OF_EACH_FORMAT
