@@ -27,7 +27,8 @@ class RowRange:
             nulls: how many rows have no value; None if that is not known.
         """
         limits = [limit for limit in (self.least, self.greatest) if limit is not None]
-        if nulls != 0 or any(type(limit) is not type(least) for limit in limits):
+        kinds = {type(value) for value in (*limits, least, greatest)}
+        if nulls != 0 or len(kinds) > 1:
             return True
         if self.least is not None and greatest < self.least:
             return False

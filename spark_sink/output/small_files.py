@@ -127,7 +127,9 @@ class LocalFiles:
                 with final.open("x") as out:
                     out.write(text)
         except FileExistsError:
-            return None
+            # On NFS a client that did not get the answer asks again, and is refused by its own.
+            if not _is_same(final, unfinished):
+                return None
         finally:
             unfinished.unlink(missing_ok=True)
         return self.tag(name)
@@ -144,3 +146,10 @@ class LocalFiles:
         """Remove files; see SmallFiles."""
         for name in names:
             (self._folder / name).unlink(missing_ok=True)
+
+
+def _is_same(file: Path, other: Path) -> bool:
+    try:
+        return file.samefile(other)
+    except FileNotFoundError:
+        return False

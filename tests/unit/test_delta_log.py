@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.output.delta import delta_commits
+from slackwater.spark_sink.output.delta import owners
 from slackwater.spark_sink.output.delta.actions import add_action, remove_action
 from slackwater.spark_sink.output.delta.deletion_vectors import encoded, file_of, positions
 from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
@@ -132,12 +132,46 @@ def test_an_owner_that_slept_until_its_number_was_free_again_has_committed_nothi
         DeltaTable(tmp_path).create_checkpoint()
         successor._log._log.remove([commit_name(version) for version in range(5)])
         # It looks how long it has slept.
-        monkeypatch.setattr(delta_commits, "_CURRENT_S", 0.0)
+        monkeypatch.setattr(owners, "CURRENT_S", 0.0)
         return commit(*args, **options)
 
     monkeypatch.setattr(DeltaLog, "commit", late)
     with pytest.raises(PublishError, match="taken the pipeline over"):
         former.append([], "slackwater orders", 2)
+
+
+def test_of_two_that_create_a_table_the_one_that_slept_meanwhile_is_no_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of the first commit was free again when it woke up."""
+    place = (str(tmp_path), dict[str, str]())
+
+    def owner() -> DeltaCommits:
+        commits = DeltaCommits(*place, "slackwater orders")
+        commits.take_over()
+        return commits
+
+    former, successor = owner(), owner()
+    commit = DeltaLog.commit
+
+    def late(*args: Any, **options: Any) -> Snapshot | None:
+        monkeypatch.setattr(DeltaLog, "commit", commit)
+        successor.open(SCHEMA, ())
+        for version in (1, 2, 3):
+            successor.append([], "slackwater orders", version)
+        DeltaTable(tmp_path).create_checkpoint()
+        successor._log._log.remove([commit_name(version) for version in range(3)])
+        monkeypatch.setattr(owners, "CURRENT_S", 0.0)
+        return commit(*args, **options)
+
+    monkeypatch.setattr(DeltaLog, "commit", late)
+    with pytest.raises(PublishError):
+        former.open(SCHEMA, ())
+    monkeypatch.setattr(owners, "CURRENT_S", 30.0)
+    assert not former.is_owner
+    with pytest.raises(PublishError):
+        former.append([], "slackwater orders", 4)
+    assert successor.append([], "slackwater orders", 4)
 
 
 @given(st.sets(st.one_of(st.integers(0, 300), st.integers(0, 2**40)), min_size=1))

@@ -63,3 +63,4 @@ def test_other_values_are_passed_over(bounds: tuple[int, int, int], is_read: boo
     # Those without a value may be anywhere, and a bound of another type says nothing.
     assert RowRange("number", 5, 7).may_have(*bounds[:2], 1)
     assert RowRange("number", "5", "7").may_have(*bounds)
+    assert RowRange("number", 5, None).may_have(bounds[0], None, 0)

@@ -6,6 +6,7 @@
   its number is free.
 - features: what tables may ask of who reads and writes them.
 - rows: the rows of a table's files; deletion_vectors: the marks of those that are gone.
+- owners: who owns a table.
 - delta_commits: the commits of a pipeline, as output.table_commits has them.
 - compaction, expiry: many files become one, and old versions go.
 """

@@ -11,7 +11,6 @@ owner's: no former owner can commit after that.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -41,6 +40,7 @@ from slackwater.spark_sink.output.delta.features import (
     schema_text,
 )
 from slackwater.spark_sink.output.delta.log_files import commits_backwards, log_files
+from slackwater.spark_sink.output.delta.owners import NEVER, Moment, is_long_ago, new_owner, now
 from slackwater.spark_sink.output.delta.rows import DeltaRows
 from slackwater.spark_sink.output.delta.snapshot import EMPTY, Action, Snapshot
 from slackwater.spark_sink.output.table_commits import DataFile, require_columns
@@ -52,9 +52,6 @@ _TRIES: Final = 20
 _LINE: Final = "slackwater.line"
 # Between an epoch's commit and the take-over after it are those of compactions and of others.
 _COMMITS_LOOKED_AT: Final = 100
-# For so long nobody removes a version that follows one which was the latest: see DeltaLog.update().
-_CURRENT_S: Final = 30.0
-
 # What a commit adds to the log, for the table as it is; None for no commit.
 Change = Callable[[Snapshot], Sequence[Action] | None]
 
@@ -91,8 +88,8 @@ class DeltaCommits:
         # As this process left it; None if it is to be loaded.
         self._snapshot: Snapshot | None = None
         # When it was the latest.
-        self._current_s = 0.0
-        # Counts those that took the pipeline over; 0 before this process did, or without a table.
+        self._current = NEVER
+        # Of the owner, as new_owner() makes it; 0 before this process is, or without a table.
         self._owner = 0
         self._line: str | None = None
         self._has_lines = has_lines
@@ -137,7 +134,7 @@ class DeltaCommits:
 
     def refresh(self) -> None:
         """Have the table loaded anew: others may have altered it."""
-        self._current_s = 0.0
+        self._current = NEVER
 
     def property(self, name: str) -> str | None:
         """Return a property of the table; see TableCommits."""
@@ -268,22 +265,30 @@ class DeltaCommits:
             if made is None:
                 return False
             # Whatever fails, the table may have changed.
-            begun_s = self._current_s
+            begun = self._current
             self.refresh()
             actions = [transaction_action(self._owner_application, self._owner), *made]
             after = self._log.commit(
                 snapshot, operation, actions, parameters, is_append=is_append, line=line
             )
             if after is not None:
-                self._is_at(after)
-                if time.monotonic() - begun_s > _CURRENT_S:
+                if is_long_ago(begun):
                     # The number may have been free again: see DeltaLog.update().
                     self._snapshot = None
-                    after = self._loaded()
-                self._log.write_checkpoint_if_due(after)
+                    self._require_all(actions)
+                else:
+                    self._is_at(after)
+                self._log.write_checkpoint_if_due(self._loaded())
                 return True
             forget()
         raise commit_conflict(self.path)
+
+    def _require_all(self, actions: Sequence[Action]) -> None:
+        """Require that the table remembers the versions of a commit."""
+        transactions = self._loaded().transactions
+        for made in (action["txn"] for action in actions if "txn" in action):
+            if transactions.get(made["appId"], made["version"] - 1) < made["version"]:
+                raise commit_conflict(self.path)
 
     def _read_line(self, snapshot: Snapshot) -> str | None:
         """Return the line in the last commits of a table."""
@@ -297,21 +302,21 @@ class DeltaCommits:
 
     def _load_and_own(self) -> None:
         self._snapshot, self._owner, self._line = None, 0, None
+        begun = now()
         snapshot = self._log.load()
         if snapshot is None:
             return
         self._refuse(refused(snapshot))
         # Each take-over hands it on: there may be any number of them before the next epoch.
         self._line = self._read_line(snapshot) if self._has_lines else None
-        self._owner = snapshot.transactions.get(self._owner_application, 0) + 1
-        owner = transaction_action(self._owner_application, self._owner)
+        owner = new_owner(snapshot.transactions.get(self._owner_application, 0))
+        actions = [transaction_action(self._owner_application, owner)]
         said = _said(self._line)
-        after = self._log.commit(snapshot, "WRITE", [owner], {"mode": "Append"}, line=said)
-        if after is None:
-            raise commit_conflict(self.path)
-        self._is_at(after)
+        after = self._log.commit(snapshot, "WRITE", actions, {"mode": "Append"}, line=said)
+        self._own(after, owner, begun)
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        begun = now()
         # The number of its first commit is free again after that was removed.
         if self._log.load() is not None:
             raise commit_conflict(self.path)
@@ -327,22 +332,33 @@ class DeltaCommits:
         protocol = protocol_of(properties)
         new = EMPTY.after(-1, [{"protocol": protocol}, {"metaData": metadata}])
         self._refuse(refused(new))
-        owner = transaction_action(self._owner_application, 1)
-        actions: list[Action] = [{"protocol": protocol}, {"metaData": metadata}, owner]
-        after = self._log.commit(EMPTY, "CREATE TABLE", actions)
-        if after is None:
+        owner = new_owner(0)
+        transaction = transaction_action(self._owner_application, owner)
+        actions: list[Action] = [{"protocol": protocol}, {"metaData": metadata}, transaction]
+        self._own(self._log.commit(EMPTY, "CREATE TABLE", actions), owner, begun)
+
+    def _own(self, after: Snapshot | None, owner: int, begun: Moment) -> None:
+        """Take note of the commit by which this process is the owner.
+
+        Args:
+            after: the table after it; None if another commit came before it.
+            owner: its number.
+            begun: when the table was looked at.
+        """
+        # After long the number of the commit may have been free again: see DeltaLog.update().
+        if after is None or is_long_ago(begun):
             raise commit_conflict(self.path)
-        self._owner = 1
+        self._owner = owner
         self._is_at(after)
 
     def _is_at(self, snapshot: Snapshot) -> None:
-        self._snapshot, self._current_s = snapshot, time.monotonic()
+        self._snapshot, self._current = snapshot, now()
 
     def _loaded(self) -> Snapshot:
         """Return the table of which this process is the owner."""
         if not self.is_owner:
             raise PublishError(f"{self.path}: this process does not own the table.")
-        if self._snapshot is not None and time.monotonic() - self._current_s < _CURRENT_S:
+        if self._snapshot is not None and not is_long_ago(self._current):
             return self._snapshot
         former, self._snapshot = self._snapshot, None
         snapshot = self._log.load() if former is None else self._log.update(former)

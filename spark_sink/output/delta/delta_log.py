@@ -132,7 +132,7 @@ class DeltaLog:
         made = [{"commitInfo": info}, *actions]
         text = "\n".join(json.dumps(action) for action in made)
         with delta_errors(self.path):
-            if self._log.create(commit_name(version), text) is None:
+            if self._log.create(commit_name(version), text, is_durable=True) is None:
                 return None
         return snapshot.after(version, made)
 
@@ -166,7 +166,7 @@ class DeltaLog:
     def _onward(self, snapshot: Snapshot, commits: Collection[int], latest: int) -> Snapshot:
         versions = range(snapshot.version + 1, latest + 1)
         texts = self._log.read_all([commit_name(v) for v in versions if v in commits])
-        if len(texts) < len(versions) or None in texts:
+        if len(texts) < len(versions) or not all(texts):
             raise PublishError(f"{self.path}: commits up to version {latest} were removed.")
         for version, text in zip(versions, texts, strict=True):
             snapshot = snapshot.after(version, actions_of(text or ""))

@@ -18,6 +18,7 @@ from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta.errors import unsupported
 from slackwater.spark_sink.output.delta.features import (
     demands_on_changes,
+    demands_on_rows,
     has_change_data_feed,
     schema_text,
 )
@@ -67,6 +68,7 @@ class DeltaAccess(DriverAccess):
         """Write the table again: not all readers know of names in the log; see DriverAccess."""
 
         def change(snapshot: Snapshot) -> Sequence[Action]:
+            self._require_free(snapshot)
             rows = DeltaRows(self._data, snapshot)
             names = [new_name if one == name else one for one in rows.schema.names]
 
@@ -88,12 +90,16 @@ class DeltaAccess(DriverAccess):
 
         self._commits.replace_table(change)
 
+    def _require_free(self, snapshot: Snapshot) -> None:
+        """Require that a table asks no more of its rows than columns and types."""
+        if features := [*demands_on_changes(snapshot), *demands_on_rows(snapshot)]:
+            raise unsupported(self._commits.path, features)
+
     def _merge(self, make: MakeMerge, application: str, version: int) -> None:
         written: list[str] = []
 
         def change(snapshot: Snapshot) -> Sequence[Action]:
-            if features := demands_on_changes(snapshot):
-                raise unsupported(self._commits.path, features)
+            self._require_free(snapshot)
             merged = MergedVersion(self._data, snapshot)
             changes = ChangedRows() if has_change_data_feed(snapshot) else None
             rows = make(merged.files, merged.schema, changes).rows()

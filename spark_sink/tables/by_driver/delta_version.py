@@ -25,6 +25,7 @@ from slackwater.spark_sink.output.delta.features import (
 from slackwater.spark_sink.output.delta.rows import DeltaRows
 from slackwater.spark_sink.output.delta.snapshot import Action, Snapshot
 from slackwater.spark_sink.output.table_commits import DataFile
+from slackwater.spark_sink.tables.row_merges.changed_rows import changes_schema
 
 # In bytes, compressed: a smaller table is written again, so that any reader can read it.
 LARGE: Final = 128 << 20
@@ -70,10 +71,11 @@ class MergedVersion:
 
     def write_changes(self, changes: Sequence[pa.Table]) -> None:
         """Write what a reader of changes is to see instead of what comes of the files."""
-        if not changes:
-            return
+        # Also of none: otherwise a reader takes all rows of files that go for changed ones.
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.concat_tables(changes), sink)
+        pq.write_table(
+            pa.concat_tables([changes_schema(self.schema).empty_table(), *changes]), sink
+        )
         content = sink.getvalue().to_pybytes()
         name = f"_change_data/cdc-{uuid.uuid4().hex}.parquet"
         self._data.add(name, content)

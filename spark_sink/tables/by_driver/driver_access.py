@@ -236,7 +236,7 @@ class DriverAccess(ABC):
         batches = (batch for table in rows for batch in table.select(columns.names).to_batches())
         try:
             results = pa.Table.from_batches(writer.write(batches), RESULT_SCHEMA)
-        except pa.ArrowInvalid as error:
+        except pa.ArrowException as error:
             raise ObjectStoreError(
                 f"{self._log.path} can't be merged into: {error}.",
                 "Move the table away, so that a new one is made",

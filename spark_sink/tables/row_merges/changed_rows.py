@@ -10,6 +10,11 @@ import pyarrow.compute as pc
 _KIND: Final = "_change_type"
 
 
+def changes_schema(columns: pa.Schema) -> pa.Schema:
+    """Return the columns of changed rows for those of a table."""
+    return columns.append(pa.field(_KIND, pa.string()))
+
+
 class ChangedRows:
     """Collects them.
 

@@ -130,7 +130,8 @@ class FileMerge:
     def _of_file(
         self, file: MergedFile, taken: list[pa.Array], *, is_crowded: bool
     ) -> Iterator[pa.Table]:
-        has_changes = self._latest is not None and self._may_have_keys(file)
+        count = 0 if self._latest is None else self._latest.num_rows
+        has_changes = count > 0 and self._may_have_keys(file)
         is_small = file.size < SMALL
         if not has_changes and not self._changes_others and not (is_small and is_crowded):
             return
