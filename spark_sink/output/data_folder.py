@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slackwater.spark_sink.errors import missing_files
+from slackwater.spark_sink.errors import PublishError, missing_files
 from slackwater.spark_sink.output.merged_files import sync
 from slackwater.spark_sink.output.object_store import (
     is_object_store,
@@ -45,11 +45,11 @@ class DataFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content; None if it does not exist."""
-        if self._store is None:
+        with self._translating():
+            if self._store is not None:
+                return read(self._store, name)
             file = self._folder / name
             return file.read_bytes() if file.exists() else None
-        with requests_to(self.path):
-            return read(self._store, name)
 
     def require(self, name: str) -> bytes:
         """Return a file's content.
@@ -69,26 +69,26 @@ class DataFolder:
             name: the file's, which no other has.
             content: the same, or where it is.
         """
-        if self._store is not None:
-            with requests_to(self.path):
+        with self._translating():
+            if self._store is not None:
                 self._store.put(name, content)
-            return
-        file = self._folder / name
-        file.parent.mkdir(exist_ok=True)
-        if isinstance(content, Path):
-            shutil.copyfile(content, file)
-        else:
-            file.write_bytes(content)
-        sync(file)
+                return
+            file = self._folder / name
+            file.parent.mkdir(exist_ok=True)
+            if isinstance(content, Path):
+                shutil.copyfile(content, file)
+            else:
+                file.write_bytes(content)
+            sync(file)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that no commit names."""
-        if self._store is not None:
-            with requests_to(self.path):
+        with self._translating():
+            if self._store is not None:
                 remove(self._store, names)
-            return
-        for name in names:
-            (self._folder / name).unlink(missing_ok=True)
+                return
+            for name in names:
+                (self._folder / name).unlink(missing_ok=True)
 
     @contextmanager
     def opened(self, name: str, size: int) -> Iterator[pq.ParquetFile]:
@@ -114,11 +114,20 @@ class DataFolder:
         except FileNotFoundError as error:
             raise self._gone(name) from error
         with (
-            requests_to(self.path),
+            self._translating(),
             source,
             pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file,
         ):
             yield file
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Turn the errors of the disk or the store into a PublishError."""
+        with requests_to(self.path):
+            try:
+                yield
+            except OSError as error:
+                raise PublishError(f"{self.path}: its files can't be reached: {error}.") from error
 
     def _gone(self, name: str) -> Exception:
         return missing_files(f"{name} in {self.path} is not there.")

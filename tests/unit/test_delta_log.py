@@ -16,13 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.output.data_folder import DataFolder
 from slackwater.spark_sink.output.delta import owners
 from slackwater.spark_sink.output.delta.actions import add_action, remove_action
 from slackwater.spark_sink.output.delta.deletion_vectors import encoded, file_of, positions
 from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta.delta_log import DeltaLog
+from slackwater.spark_sink.output.delta.expiry import expire
 from slackwater.spark_sink.output.delta.features import with_deletion_vectors
 from slackwater.spark_sink.output.delta.log_files import commit_name
+from slackwater.spark_sink.output.delta.rows import gone_rows
 from slackwater.spark_sink.output.delta.snapshot import Snapshot
 from tests.object_stores import s3
 
@@ -205,6 +208,38 @@ def test_marks_are_those_that_delta_rs_reads(tmp_path: Path) -> None:
     assert again is not None
     [of_checkpoint] = again.files.values()
     assert of_checkpoint["deletionVector"] == descriptor
+
+
+def test_marks_that_two_files_share_stay_while_a_version_has_them(tmp_path: Path) -> None:
+    """Spark writes the marks of several data files into one file."""
+    place = (str(tmp_path), dict[str, str]())
+    append(place, 0, 1)
+    append(place, 2, 3)
+    log = DeltaLog(*place)
+    snapshot = log.load()
+    assert snapshot is not None
+    name, content, descriptor = encoded(pa.array([0]))
+    (tmp_path / name).write_bytes(content)
+    one, other = ({**added, "deletionVector": descriptor} for added in snapshot.files.values())
+    marking = [*map(remove_action, snapshot.files.values()), {"add": one}, {"add": other}]
+    for actions in (
+        [*with_deletion_vectors(snapshot), *marking],
+        [remove_action(one)],
+    ):
+        snapshot = log.commit(snapshot, "DELETE", actions)
+        assert snapshot is not None
+    DeltaTable(tmp_path).create_checkpoint()
+    first = snapshot.version
+    assert log.commit(snapshot, "DELETE", [remove_action(other)]) is not None
+    expire(*place, -1.0)
+    staying = log.load(first)
+    assert staying is not None
+    [added] = staying.files.values()
+    assert (tmp_path / name).exists()
+    gone = gone_rows(DataFolder(*place), added)
+    assert gone is not None
+    assert gone.to_pylist() == [0]
+    assert not (tmp_path / one["path"]).exists()
 
 
 @pytest.mark.parametrize("before_ms", [1, 4_000_000_000_000])

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta.expiry import (
-    _current_files,
+    _files_at,
     parse_commit,
     remove_old_versions,
 )
@@ -79,7 +79,7 @@ def remove(folder: Path, before_ms: int, log: LocalFiles | None = None) -> None:
         log or LocalFiles(folder / "_delta_log"),
         LocalFiles(folder),
         before_ms,
-        lambda: _current_files(str(folder), {}),
+        lambda _: _files_at(str(folder), {}),
         has_checksums=True,
     )
 
@@ -213,7 +213,7 @@ def test_files_of_other_tables_and_half_checkpoints_are_left_alone(tmp_path: Pat
         (log / f"{version:020d}.json").write_text("\n".join([info, *removal]))
         removal = []
     (log / "00000000000000000001.checkpoint.parquet").touch()
-    remove_old_versions(LocalFiles(log), LocalFiles(tmp_path), 2, set)
+    remove_old_versions(LocalFiles(log), LocalFiles(tmp_path), 2, lambda _: set())
     assert versions_in(tmp_path) == [1, 2]
     assert other.exists()
     assert not (tmp_path / "own").exists()

@@ -63,6 +63,10 @@ class DeltaLog:
         Raises:
             PublishError: the version is gone, or the store fails.
         """
+        with delta_errors(self.path):
+            return self._load(version)
+
+    def _load(self, version: int | None) -> Snapshot | None:
         names = self._names(version)
         commits, checkpoints = commit_versions(names), checkpoint_files(names)
         if not commits and not checkpoints:
@@ -81,7 +85,8 @@ class DeltaLog:
             PublishError: the table is gone, or the store fails.
         """
         # Not only the next number: it is free again if all later commits but a few were removed.
-        names = self._log.names(after=commit_name(snapshot.version))
+        with delta_errors(self.path):
+            names = self._log.names(after=commit_name(snapshot.version))
         later = commit_versions(names)
         if later or checkpoint_files(names):
             if snapshot.version + 1 in later:

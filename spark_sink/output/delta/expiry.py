@@ -62,19 +62,23 @@ def expire(path: str, options: Mapping[str, str], keep_s: float) -> None:
         log_files(path, options),
         files_in(path, options, ""),
         seconds_to_ms(time.time() - keep_s),
-        lambda: _current_files(path, options),
+        lambda first: _files_at(path, options, first) | _files_at(path, options),
         # Of a table to which Spark has written.
         has_checksums=not is_object_store(path),
     )
 
 
-def _current_files(path: str, options: Mapping[str, str]) -> set[str]:
-    """Return the names of the files that a table has now, without their folders.
+def _files_at(path: str, options: Mapping[str, str], version: int | None = None) -> set[str]:
+    """Return the names of the files that a table has, without their folders.
+
+    Args:
+        path, options: see log_files().
+        version: None for now.
 
     Raises:
         PublishError: the store fails.
     """
-    snapshot = DeltaLog(path, options).load()
+    snapshot = DeltaLog(path, options).load(version)
     added = [] if snapshot is None else snapshot.files.values()
     names = {name.rpartition("/")[2] for action in added for name in _files_of(action)}
     # As it is, too: one of a table's files must not be taken for another.
@@ -85,7 +89,7 @@ def remove_old_versions(
     log: SmallFiles,
     data: SmallFiles,
     replaced_before_ms: int,
-    current: Callable[[], Collection[str]],
+    needed: Callable[[int], Collection[str]],
     *,
     has_checksums: bool = False,
 ) -> None:
@@ -98,7 +102,9 @@ def remove_old_versions(
         log: the folder of the table's log.
         data: the table's.
         replaced_before_ms: since the Unix epoch.
-        current: returns the names of the files that the table has now, without their folders.
+        needed: returns the names of the files that the table has now, and those that it had at a
+            version, the first that stays; without their folders. Several data files may have their
+            marks of rows that are gone in one.
         has_checksums: Hadoop writes a file of checksums beside each.
     """
     names = log.names()
@@ -114,7 +120,7 @@ def remove_old_versions(
     old = [_read(log, version) for version in old_versions(versions, checkpoints, first)]
     if removed := files_to_remove(old):
         # A file that was restored since is the table's again.
-        there = set(current())
+        there = set(needed(first))
         gone = [name for name in removed if name.rpartition("/")[2] not in there]
         data.remove(_with_checksums(gone) if has_checksums else gone)
     # Ascending, so that what stays is without a gap if this is interrupted.
