@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from slackwater.spark_sink.output.file_writer import written_files_of
 from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
 from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
+from slackwater.spark_sink.output.iceberg.pending_commits import CommitsAtOnce
 from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 from slackwater.spark_sink.output.table_files import data_files
 
@@ -59,12 +60,12 @@ class Where:
     def spark(self) -> Any:
         return SimpleNamespace(conf=SimpleNamespace(getAll=dict(self.conf)))
 
-    def unowned(self) -> Owner:
-        commits = IcebergCommits(self.place, APPLICATION)
+    def unowned(self, at_once: CommitsAtOnce | None = None) -> Owner:
+        commits = IcebergCommits(self.place, APPLICATION, at_once=at_once)
         return Owner(commits, IcebergFiles(commits), self.spark)
 
-    def owner(self) -> Owner:
-        owner = self.unowned()
+    def owner(self, at_once: CommitsAtOnce | None = None) -> Owner:
+        owner = self.unowned(at_once)
         owner.take_over()
         return owner
 

@@ -310,7 +310,8 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         # A table that is written again for a new type must not count as the epoch's MERGE.
         self._at_once(ensure_columns, changed.items())
-        self._at_once(merge, {**changed, **unchanged}.items())
+        with self._format.at_once():
+            self._at_once(merge, {**changed, **unchanged}.items())
         return {*changed, *unchanged}
 
     def _take_corrections(
@@ -367,10 +368,11 @@ class Mirrors(ManagedTables[MirrorTable]):
             self._all_published_at = now
             changed = self._existing_tables(spark)
         merge_id = MergeId(self._application, watermark)
-        self._at_once(
-            lambda table: self._table(spark, table).publish_watermark(merge_id),
-            [(table,) for table in changed if table not in self._unpublished],
-        )
+        with self._format.at_once():
+            self._at_once(
+                lambda table: self._table(spark, table).publish_watermark(merge_id),
+                [(table,) for table in changed if table not in self._unpublished],
+            )
 
     def _make(self, spark: SparkSession, path: str, table: str) -> MirrorTable:
         return MirrorTable(

@@ -130,7 +130,8 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
             by_table = SmallEpoch(records).columns_by_table()
-        self._at_once(add, by_table.items())
+        with self._format.at_once():
+            self._at_once(add, by_table.items())
 
     def _add_small(
         self,

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.iceberg.pending_commits import CommitsAtOnce
     from slackwater.spark_sink.output.iceberg.table_place import TablePlace
     from slackwater.spark_sink.output.row_range import RowRange
     from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
@@ -116,7 +119,17 @@ class Iceberg(TableFormat):
         """Return what writes a table; see TableFormat."""
         from slackwater.spark_sink.tables.by_driver.iceberg_access import IcebergAccess
 
-        return IcebergAccess(spark, self.place(path), application)
+        return IcebergAccess(spark, self.place(path), application, self._at_once)
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """Have commits visible at one moment, if the catalog is a REST catalog that can."""
+        return self._at_once.collecting()
+
+    @cached_property
+    def _at_once(self) -> CommitsAtOnce:
+        from slackwater.spark_sink.output.iceberg.pending_commits import CommitsAtOnce
+
+        return CommitsAtOnce()
 
     def exists(self, spark: SparkSession, path: str) -> bool:
         """Return whether the table exists."""

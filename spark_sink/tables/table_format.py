@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
@@ -69,6 +70,14 @@ class TableFormat(ABC):
             path: the table's directory or URL.
             application: names the pipeline in commits.
         """
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """Have all that is committed inside visible at one moment, if the tables' catalog can.
+
+        Raises:
+            ObjectStoreError, PublishError: at the end; see TableCommits.append().
+        """
+        return nullcontext()
 
     @abstractmethod
     def exists(self, spark: SparkSession, path: str) -> bool:

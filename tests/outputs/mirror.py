@@ -123,6 +123,7 @@ class IcebergMirror(InCatalog, _Mirror):
         # Manifests and their list. Not what the catalog writes: of an upload that is held longer
         # than its client waits, fake-gcs-server makes an object without content.
         ("PUT", ".avro"),
+        ("POST", "transactions/commit"),
         ("POST", "/tables/"),
         ("GET", "/tables/"),
         ("GET", "/snap-"),

@@ -10,18 +10,20 @@ no more, and when it loads the table again, it finds another owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
-from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.output.iceberg.columns import data_file, iceberg_schema
-from slackwater.spark_sink.output.iceberg.commit_once import commit_once
 from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
 from slackwater.spark_sink.output.iceberg.owned_table import OwnedTable
+from slackwater.spark_sink.output.iceberg.pending_commits import (
+    CommitsAtOnce,
+    PendingCommit,
+    commit,
+)
 from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
 from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT, summary_of
 from slackwater.spark_sink.output.table_commits import DataFile
@@ -29,16 +31,33 @@ from slackwater.spark_sink.output.table_commits import DataFile
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
 
-_TRIES: Final = 20
+    from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 
 
 class IcebergCommits(OwnedTable):
-    """See TableCommits; OwnedTable says what the arguments are."""
+    """See TableCommits; OwnedTable says what the arguments are.
+
+    Args:
+        at_once: collects commits that are to become visible at one moment, with those to other
+            tables; None for none.
+    """
+
+    def __init__(
+        self,
+        place: TablePlace,
+        application: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        has_lines: bool = True,
+        at_once: CommitsAtOnce | None = None,
+    ) -> None:
+        super().__init__(place, application, properties, has_lines=has_lines)
+        self._at_once = at_once or CommitsAtOnce()
 
     @property
     def version_properties(self) -> Mapping[str, str]:
         """The current snapshot; see TableCommits."""
-        current = self._loaded().metadata.current_snapshot_id
+        current = self.loaded().metadata.current_snapshot_id
         return {} if current is None else {PUBLISHED_SNAPSHOT: str(current)}
 
     def add_columns(self, schema: pa.Schema) -> None:
@@ -49,7 +68,7 @@ class IcebergCommits(OwnedTable):
             del table
             transaction.update_schema().union_by_name(added).commit()
 
-        self._commit(change)
+        commit([PendingCommit(self, change)])
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column, in one commit."""
@@ -58,7 +77,7 @@ class IcebergCommits(OwnedTable):
             del table
             transaction.update_schema().rename_column(name, new_name).commit()
 
-        self._commit(change)
+        commit([PendingCommit(self, change)])
 
     def append(
         self,
@@ -110,7 +129,7 @@ class IcebergCommits(OwnedTable):
             del table
             transaction.set_properties(dict(properties()))
 
-        self._commit(change, lambda: not properties())
+        self._at_once.add(PendingCommit(self, change, lambda: not properties()))
 
     def _commit_version(
         self,
@@ -119,57 +138,22 @@ class IcebergCommits(OwnedTable):
         version: int,
         forget: Callable[[Table], None] = lambda _: None,
     ) -> bool:
-        is_new = self._commit(
-            change, lambda: self.has_committed(application, version), forget=forget
-        )
-        if is_new:
+        def on_made() -> None:
             self._versions[application] = version
-        return is_new
+
+        def is_made() -> bool:
+            return self.has_committed(application, version)
+
+        return self._at_once.add(PendingCommit(self, change, is_made, forget, on_made))
 
     def maintain(self, keep_s: float | None) -> None:
         """Compact the table, and remove old snapshots and files; see TableCommits."""
         from slackwater.spark_sink.output.iceberg.table_maintenance import compact, expire
 
-        assert self._catalog is not None  # noqa: S101 - after connect()
         with iceberg_errors(self.path):
             try:
-                compact(self._catalog, self._place.identifier)
+                compact(self.catalog, self._place.identifier)
             finally:
                 # Also of a table that can't be compacted.
                 if keep_s is not None:
-                    expire(self._catalog, self._place.identifier, self.application, keep_s)
-
-    def _commit(
-        self,
-        change: Callable[[Transaction, Table], None],
-        is_made: Callable[[], bool] = lambda: False,
-        forget: Callable[[Table], None] = lambda _: None,
-    ) -> bool:
-        """Make a commit that follows the table as it is, and return False if it has been made.
-
-        Others' commits may come between, such as those of a compaction.
-
-        Args:
-            change: makes the commit.
-            is_made: whether the table has it.
-            forget: removes what a refused attempt has left.
-        """
-        for _ in range(_TRIES):
-            table = self._loaded()
-            if is_made():
-                return False
-            with iceberg_errors(self.path):
-                transaction = table.transaction()
-                try:
-                    change(transaction, table)
-                finally:
-                    # Whatever failed, the table may have changed.
-                    self._table = None
-                try:
-                    commit_once(transaction)
-                except CommitFailedException:
-                    forget(table)
-                    continue
-            self._table = table
-            return True
-        raise commit_conflict(self.path)
+                    expire(self.catalog, self._place.identifier, self.application, keep_s)

@@ -89,6 +89,12 @@ class OwnedTable:
             self._catalog = self._place.open(spark)
 
     @property
+    def catalog(self) -> Catalog:
+        """The table's catalog. After connect()."""
+        assert self._catalog is not None  # noqa: S101 - see above
+        return self._catalog
+
+    @property
     def is_owner(self) -> bool:
         """Whether there is a table, and this process has taken it over or created it."""
         return self._owner is not None
@@ -109,17 +115,17 @@ class OwnedTable:
     @property
     def schema(self) -> pa.Schema:
         """The table's columns. After open()."""
-        return arrow_schema(self._loaded().schema())
+        return arrow_schema(self.loaded().schema())
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """The table's partition columns. After open()."""
-        return partition_columns(self._loaded()) or ()
+        return partition_columns(self.loaded()) or ()
 
     @property
     def columns_of_files(self) -> pa.Schema:
         """The columns of open(), with the identifiers of the table's. After open()."""
-        return with_field_ids(self._columns, self._loaded().schema())
+        return with_field_ids(self._columns, self.loaded().schema())
 
     @property
     def store_options(self) -> Mapping[str, str]:
@@ -143,7 +149,7 @@ class OwnedTable:
         if not self.is_owner:
             self._create(schema, partition_by)
         self._columns = schema
-        table = self._loaded()
+        table = self.loaded()
         if features := refused_features(table, schema):
             raise ObjectStoreError(
                 f"{self.path} can't be written without Spark: it has {', '.join(features)}.",
@@ -165,7 +171,7 @@ class OwnedTable:
         """Return the latest version that an application has committed. After take_over()."""
         if not self.is_owner:
             return None
-        table = self._loaded()
+        table = self.loaded()
         if application not in self._versions:
             self._versions[application] = version_of(last_of(table.metadata, application))
         return self._versions[application]
@@ -210,11 +216,10 @@ class OwnedTable:
         self._table = table
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        assert self._catalog is not None  # noqa: S101 - after connect()
         columns, spec = new_columns(schema, partition_by)
         with iceberg_errors(self.path):
             try:
-                table = self._catalog.create_table(
+                table = self.catalog.create_table(
                     self._place.identifier,
                     columns,
                     partition_spec=spec,
@@ -246,16 +251,23 @@ class OwnedTable:
 
     def _load(self) -> Table | None:
         """Return the table as it is now; None without one."""
-        assert self._catalog is not None  # noqa: S101 - after connect()
         with iceberg_errors(self.path):
             self._loaded_s = time.monotonic()
             try:
-                return self._catalog.load_table(self._place.identifier)
+                return self.catalog.load_table(self._place.identifier)
             except NoSuchTableError:
                 return None
 
-    def _loaded(self) -> Table:
-        """Return the table of which this process is the owner."""
+    def leave_as(self, table: Table) -> None:
+        """Note how this process has left the table with a commit."""
+        self._table = table
+
+    def loaded(self) -> Table:
+        """Return the table as this process left it, or as it is, if this process is the owner.
+
+        Raises:
+            PublishError: it is not, or the table is gone.
+        """
         if not self.is_owner:
             raise PublishError(f"{self.path}: this process does not own the table.")
         if self._table is None or self._is_stale(self._table):
