@@ -24,8 +24,7 @@ from slackwater.scheduler.epoch import Cut, watermark_for_end
 from slackwater.scheduler.errors import AuditError, OptionError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.planner import Planner
-from slackwater.scheduler.read_options import AuditMode, Proof
-from slackwater.scheduler.source_settings import EARLIEST, NOW
+from slackwater.scheduler.read_options import EARLIEST, NOW, AuditMode, Proof
 from slackwater.scheduler.start_position import first_watermark_ns, require_readable
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.store import Store

@@ -21,8 +21,7 @@ from slackwater.scheduler.errors import (
 )
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task, balance
-from slackwater.scheduler.read_options import Reading
-from slackwater.scheduler.source_settings import NOW
+from slackwater.scheduler.read_options import NOW, Reading
 from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.epochs import last_epochs

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+# Where a pipeline starts, besides a time.
+NOW: Final = "now"
+EARLIEST: Final = "earliest"
 
 
 class Proof(StrEnum):

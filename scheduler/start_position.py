@@ -5,7 +5,7 @@ from __future__ import annotations
 from slackwater.reader.errors import StartInFutureError
 from slackwater.scheduler import epoch
 from slackwater.scheduler.change_source import ChangeSource
-from slackwater.scheduler.source_settings import EARLIEST, NOW
+from slackwater.scheduler.read_options import EARLIEST, NOW
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339
 
 

@@ -206,6 +206,14 @@ def partitions(
         show(line)
 
 
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of the settings file, by which editors complete and check it."""
+    from slackwater.config.json_schema import settings_schema
+
+    show(json.dumps(settings_schema(), indent=2))
+
+
 @app.command(name="tail")
 def tail_(
     config: options.ConfigFile = None,

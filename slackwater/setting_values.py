@@ -6,14 +6,21 @@ The sinks' settings use this, too, so it lies below the settings as a whole (sla
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
 
-from slackwater.timestamp import parse_duration_ms
+from slackwater.timestamp import DURATION, format_duration_ms, parse_duration_ms
 
 
 def from_json(value: object) -> object:
@@ -32,9 +39,114 @@ def listed(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
 
+def _in_small_letters(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _none_if_empty(value: object) -> object:
+    return None if value == "" else value
+
+
+_DURATION_SCHEMA: Final = {"type": "string", "pattern": f"^{DURATION}$"}
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Annotates milliseconds that are written as a duration, such as 90s.
+
+    Attributes:
+        least_ms, most_ms: bounds; None for none.
+    """
+
+    least_ms: int = 0
+    most_ms: int | None = None
+
+    def parse(self, value: object) -> int:
+        """Return the milliseconds.
+
+        Raises:
+            ValueError: the value is not a duration, or out of bounds.
+        """
+        duration_ms = parse_duration_ms(value)
+        if duration_ms < self.least_ms:
+            raise ValueError(f"{value} is less than {format_duration_ms(self.least_ms)}")
+        if self.most_ms is not None and duration_ms > self.most_ms:
+            raise ValueError(f"{value} is more than {format_duration_ms(self.most_ms)}")
+        return duration_ms
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Parse before pydantic looks."""
+        return core_schema.no_info_before_validator_function(self.parse, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return what an editor takes for a duration."""
+        del schema, handler
+        return {"anyOf": [_DURATION_SCHEMA, {"const": 0}]}
+
+
+def is_duration(schema: Mapping[str, Any]) -> bool:
+    """Return whether a JSON schema is that of a duration, which may be left out."""
+    return schema == _DURATION_SCHEMA or any(map(is_duration, schema.get("anyOf", ())))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """Annotates a whole number, which may be written as text.
+
+    Attributes:
+        least, most: bounds.
+    """
+
+    least: int
+    most: int
+
+    def parse(self, value: object) -> int:
+        """Return the number.
+
+        Raises:
+            ValueError: the value is not a whole number, or out of bounds.
+        """
+        number = _whole_number(value)
+        if not self.least <= number <= self.most:
+            raise ValueError(f"{number} is outside {self.least} to {self.most}")
+        return number
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Parse before pydantic looks, which takes true for 1."""
+        return core_schema.no_info_before_validator_function(self.parse, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the bounds, too."""
+        return {**handler(schema), "minimum": self.least, "maximum": self.most}
+
+
+def _whole_number(value: object) -> int:
+    try:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            whole, _, fraction = value.strip().partition(".")
+            return int(value if fraction.strip("0") else whole)
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+    except ValueError:
+        pass
+    raise ValueError(f"{value!r} is not a whole number")
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
-DurationMs = Annotated[int, BeforeValidator(parse_duration_ms)]
 TextMapping = Annotated[dict[str, str], BeforeValidator(from_json)]
+AnyCase: Final = BeforeValidator(_in_small_letters)
+# An environment variable, or an option, that is there and empty.
+EmptyIsNone: Final = BeforeValidator(_none_if_empty)
 
 
 class Section(BaseModel):
@@ -63,3 +175,12 @@ def keys_of(section: FieldInfo) -> Sequence[str]:
     if isinstance(kind, type) and issubclass(kind, Section):
         return list(kind.model_fields)
     return []
+
+
+def reason_of(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, of one of pydantic's errors()."""
+    if problem["type"] == "string_pattern_mismatch":
+        # An address may hold a password, even where it is not one that can be told apart.
+        shown = "it" if "@" in problem["input"] else repr(problem["input"])
+        return f"{shown} must match {problem['ctx']['pattern']}"
+    return str(problem["msg"]).removeprefix("Value error, ")

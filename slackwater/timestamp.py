@@ -39,7 +39,9 @@ _RFC3339: Final = re.compile(
     rf"({_DAY})[Tt ](\d{{2}}:\d{{2}}:\d{{2}})(?:\.(\d{{1,9}}))?([Zz]|[+-]\d{{2}}:\d{{2}})",
     re.ASCII,
 )
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
+# A duration as text.
+DURATION: Final = r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)"
+_DURATION: Final = re.compile(DURATION, re.ASCII)
 _MILLISECONDS_OF: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 

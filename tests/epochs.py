@@ -15,7 +15,8 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.continuous.reader_client import ReaderClient
 from slackwater.scheduler.continuous.task_queries import task_queries
-from slackwater.scheduler.options import SourceOptions, parse_options
+from slackwater.scheduler.notebook_options import parse_options
+from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import AuditMode
@@ -59,7 +60,7 @@ class EpochLoop:
             "state_url": state_url,
             "start": format_rfc3339(start_ns),
             "tasks": "3",
-            "heartbeat_milliseconds": "1000",
+            "heartbeat": "1s",
             # With the variable, all tests that read epochs do so with continuous reading.
             "reading": os.environ.get("SLACKWATER_EPOCH_READING", "bounded"),
         }

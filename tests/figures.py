@@ -57,17 +57,19 @@ _HEARTBEAT: Final = "reader/transport/statement.py::HEARTBEAT_MS_MAX: Final = 30
 _HOUR: Final = "spark_sink/sinks/sink_settings.py::| None, _Never] = _HOUR_MS"
 _LONG: Final = "spark_sink/sinks/sink_settings.py::keep = _DAY_MS"
 _LEASE: Final = (
-    "slackwater/config/settings.py"
-    "::duration: Annotated[DurationMs, Field(ge=2_000, le=600_000)] = 6_000"
+    "slackwater/config/settings.py::duration: Annotated[int, Duration(2_000, 600_000)] = 6_000"
 )
 _LOOKS: Final = "reader/database/schema_at.py::_EVERY_NS: Final = seconds_to_ns(2)"
 _REOPENED: Final = "reader/query/partition_query.py::_ATTEMPTS_MAX: Final = 15"
 _RETRY_MAX: Final = "slackwater/pipeline/failures.py::_DELAY_MAX_S: Final = 60.0"
 _RETRY: Final = "slackwater/pipeline/failures.py::_DELAY_FIRST_S: Final = 1.0"
 _SPAN: Final = (
-    'scheduler/source_settings.py::_SPAN: Final = duration_in(_SECOND_MS, parse_duration_ms("7d"))'
+    "scheduler/source_settings.py::"
+    'max_span: Annotated[int, Duration(_SECOND_MS, parse_duration_ms("7d"))]'
 )
-_KEEP: Final = "scheduler/source_settings.py::_KEEP: Final = duration_in(_MINUTE_MS"
+_KEEP: Final = (
+    'scheduler/source_settings.py::Keep = Annotated[int, Duration(parse_duration_ms("1m")'
+)
 _STALL: Final = "reader/query/stall_watchdog.py::STALL_HEARTBEATS: Final = 3"
 _STATED: Final = "spark_sink/sinks/mirrors.py::_PUBLISH_ALL_EVERY_S: Final = 60.0"
 _STORE: Final = "state/store.py::_PATIENCE_S: Final = 30.0"
@@ -79,7 +81,7 @@ _OPTIONS: Final = (
     "tests/unit/test_source_settings.py"
     "::test_the_page_on_the_source_has_every_option_and_its_default"
 )
-_MAINTENANCE: Final = "spark_sink/sinks/sink_settings.py::Annotated[Annotated[DurationMs, Field(ge"
+_MAINTENANCE: Final = "spark_sink/sinks/sink_settings.py::Annotated[Annotated[int, Duration("
 _READER_MEMORY: Final = (
     "tests/unit/test_chart.py"
     "::test_a_pod_with_tasks_has_room_for_the_reader_process_of_continuous_reading"
@@ -239,7 +241,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "reliability.md": {
         "(10 minutes)": (
             "slackwater/config/settings.py::"
-            "progress_deadline: Annotated[DurationMs, Field(ge=10_000)] = 600_000"
+            "progress_deadline: Annotated[int, Duration(10_000)] = 600_000"
         ),
         "30 times each in Parquet and Delta": "Makefile::tests.kills --kills 30 --format delta",
         "10 times in the PostgreSQL": "Makefile::tests.kills --kills 10 --dialect POSTGRESQL",
@@ -286,21 +288,21 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "settings.md": {
         "16 characters": "slackwater/monitoring/http_access.py::_TOKEN_LENGTH_MIN: Final = 16",
         "| 10m |": _SETTINGS,
-        "at least 10s": ("slackwater/config/settings.py::progress_deadline: Annotated[DurationMs,"),
+        "at least 10s": "slackwater/config/settings.py::progress_deadline: Annotated[int, Dur",
         "the first epoch covers a minute": (
             "scheduler/epoch_span.py::FIRST_NS: Final = seconds_to_ns(60)"
         ),
         "A day for changelogs in Delta": _LONG,
         "| 1s |": _SETTINGS,
-        "0s for no pause": "slackwater/config/settings.py::trigger: DurationMs = 1_000",
+        "0s for no pause": "slackwater/config/settings.py::trigger: Annotated[int, Duration()]",
         "| 1d |": _SETTINGS,
         "1s to 7d": _SPAN,
         "| 30s |": _SETTINGS,
         "10s for bounded reading, 1s for continuous": _OPTIONS,
         "1s to 5m": _HEARTBEAT,
         "| 1h |": _SETTINGS,
-        "at least 1m, or `never`": f"{_MAINTENANCE}=60_000)] | None, _Never] = _HOUR_MS",
-        "at least 10m, or `never`": f"{_MAINTENANCE}=600_000)] | None, _Never] = _HOUR_MS",
+        "at least 1m, or `never`": f"{_MAINTENANCE}60_000)] | None, _Never] = _HOUR_MS",
+        "at least 10m, or `never`": f"{_MAINTENANCE}600_000)] | None, _Never] = _HOUR_MS",
         "status and page; at least 1m": _KEEP,
         "| 6s |": _SETTINGS,
         "2s to 10m": _LEASE,
@@ -348,6 +350,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     },
     "tail.md": {
         "an hour by default": _SPANNER,
-        "100,000 records": "slackwater/tail/options.py::TARGET_RECORDS: 100_000",
+        "100,000 records": 'slackwater/tail/options.py::{"target_records": 100_000,',
     },
 }

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from slackwater.reader.schema import SCHEMA, ddl
 from slackwater.scheduler.errors import OptionError
-from slackwater.scheduler.options import parse_options
+from slackwater.scheduler.options import SourceOptions, from_option
 from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ FORMAT: Final = "spanner_changes"
 class SpannerChangesDataSource(DataSource):
     """The data change records of a Cloud Spanner change stream.
 
-    Its options are defined in scheduler.source_settings.
+    Its options are the fields of scheduler.source_settings.NotebookOptions.
     """
 
     @encoded_errors()
@@ -36,7 +36,7 @@ class SpannerChangesDataSource(DataSource):
         super().__init__(options)
         # Parsed here because Spark copies this object to all other processes: a temporary metadata
         # store has to be the same one for all of them.
-        self._options = parse_options(options, os.environ)
+        self._options = _values(options)
 
     @classmethod
     def name(cls) -> str:
@@ -79,3 +79,13 @@ class SpannerChangesDataSource(DataSource):
         from slackwater.scheduler.spark.typed_table import rows_of_table
 
         return rows_of_table(self._options.table, schema)
+
+
+def _values(options: dict[str, str]) -> SourceOptions:
+    handed_over: SourceOptions | None = from_option(options)
+    if handed_over is not None:
+        return handed_over
+    # With pydantic, which the program's own queries do without.
+    from slackwater.scheduler.notebook_options import parse_options
+
+    return parse_options(options, os.environ)

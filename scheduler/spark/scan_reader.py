@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.snapshot_read import snapshot_part
 from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.transport.connection import PartitionedRead
+from slackwater.scheduler.spark.scan_options import ScanOptions
 from slackwater.scheduler.spark.stream_reader import ToRows, connection_of
+from slackwater.state.models import ScanPart
 from slackwater.timestamp import floor_to_us
 from slackwater.worker_errors import encoded_errors
 
@@ -40,41 +39,36 @@ class ScanReader(DataSourceReader):
     the rows of the failed attempt.
 
     Args:
-        scan: the source's option.
-        change_stream: of the database.
+        options: what is read.
         to_rows: makes the query's rows of the records; None if they are its rows.
     """
 
-    def __init__(
-        self, scan: Mapping[str, Any], change_stream: ChangeStream, to_rows: ToRows | None
-    ) -> None:
-        self._scan = scan
-        self._change_stream = change_stream
+    def __init__(self, options: ScanOptions, to_rows: ToRows | None) -> None:
+        self._options = options
         self._to_rows = to_rows
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one for each part."""
-        return [InputPartition(part) for part in self._scan["parts"]]
+        return [InputPartition(part) for part in self._options.parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what the query's rows are made of, as Arrow batches."""
         with encoded_errors():
-            batches = self._batches(partition)
+            batches = self._batches(partition.value)
             yield from batches if self._to_rows is None else self._to_rows(batches)
 
-    def _batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        _, name, token = partition.value
-        scan = self._scan
+    def _batches(self, part: ScanPart) -> Iterator[pa.RecordBatch]:
+        options, scan = self._options, self._options.scan
         batches = snapshot_part(
-            connection_of(self._change_stream),
-            Dialect(scan["dialect"]),
-            tables_from_json(orjson.dumps(scan["tables"]).decode())[name],
+            connection_of(options.change_stream),
+            options.dialect,
+            tables_from_json(scan.tables)[part.table],
             # A commit timestamp has whole microseconds.
-            floor_to_us(scan["at_ns"]),
-            read=PartitionedRead(scan["session"], b64decode(scan["transaction_id"])),
-            token=b64decode(token),
-            data_boost=scan["data_boost"],
+            floor_to_us(scan.at_ns),
+            read=PartitionedRead(scan.session, scan.transaction_id),
+            token=part.token,
+            data_boost=options.data_boost,
         )
         for rows in batches:
             owners = [("", rows.num_rows)]
-            yield to_record_batch(rows, owners, low_watermark_ns=scan["at_ns"])
+            yield to_record_batch(rows, owners, low_watermark_ns=scan.at_ns)

@@ -27,7 +27,7 @@ from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
-from slackwater.scheduler.source_settings import NOW
+from slackwater.scheduler.read_options import NOW
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.store import Store

@@ -27,7 +27,8 @@ from slackwater.reader.database.change_stream_info import (
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.quoting import identifier
-from slackwater.scheduler.source_settings import PIPELINE
+from slackwater.scheduler.source_settings import require_pipeline_name
+from slackwater.setting_values import reason_of
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
@@ -201,7 +202,7 @@ def _refusal_of_places(sink: str, path: str, environ: Mapping[str, str]) -> str 
         settings = parse_sink_settings(sink_values(sink, path, _DEFAULT_SERVERS))
         settings.check_places({}, all_jars(settings.spark_needs, {}, None, environ))
     except ValidationError as error:
-        return f"{str(error.errors()[0]['msg']).removeprefix('Value error, ').rstrip('.')}."
+        return f"{reason_of(error.errors()[0]).rstrip('.')}."
     except SinkError as error:
         return error.message
     return None
@@ -210,9 +211,9 @@ def _refusal_of_places(sink: str, path: str, environ: Mapping[str, str]) -> str 
 def _require_valid(options: InitOptions) -> None:
     if options.pipeline is not None:
         try:
-            PIPELINE.parse(options.pipeline)
-        except ValueError as error:
-            raise SettingsError(f"--pipeline: {error}.") from error
+            require_pipeline_name(options.pipeline)
+        except ValidationError as error:
+            raise SettingsError(f"--pipeline: {reason_of(error.errors()[0])}.") from error
     if options.file.exists() and not options.force:
         raise SettingsError(
             f"{options.file} is there already.", "Name another file with -c, or use --force"

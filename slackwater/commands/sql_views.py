@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import NoTableError, SettingsError
-from slackwater.pipeline.source import capture_type, parsed_options
+from slackwater.pipeline.source import capture_type, source_options
 from slackwater.reader.database.change_stream_info import read_change_stream_info
 from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
@@ -48,7 +48,7 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             f"pipeline {settings.pipeline!r} has filter.when_changed, which leaves changes out: a"
             " view over the others would not be its table."
         )
-    options = parsed_options(settings)
+    options = source_options(settings)
     connection = Connection(options.change_stream)
     try:
         description = read_change_stream_info(connection)

@@ -18,14 +18,15 @@ from slackwater.commands.rescan import repair as request_repair
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
-from slackwater.pipeline.source import SourceHandle, connect, source_options
+from slackwater.pipeline.source import SourceHandle, connect
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import register_source, start_spark, stop_spark
 from slackwater.printing import show
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import Table, watched_tables
+from slackwater.scheduler.spark.scan_options import ScanOptions
 from slackwater.scheduler.spark.scan_reader import tables_to_json
-from slackwater.scheduler.spark.scan_source import FORMAT, SpannerScanDataSource, scan_options
+from slackwater.scheduler.spark.scan_source import FORMAT, SpannerScanDataSource
 from slackwater.spark_sink.comparison import RANGES, Comparison, compare
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
@@ -219,9 +220,8 @@ def _rows(
         read.transaction_id,
         tables_to_json([table]),
     )
-    options = source_options(settings) | scan_options(
-        scan, parts, dialect, data_boost=settings.source.data_boost
-    )
-    rows = spark.read.format(FORMAT).options(**options).load()
+    change_stream, data_boost = source.options.change_stream, settings.source.data_boost
+    options = ScanOptions(change_stream, dialect, scan, parts, data_boost)
+    rows = spark.read.format(FORMAT).options(**options.hand_over()).load()
     columns = mirror_columns(columns_from_schema(table.columns, table.key))
     return whole_rows(rows, table.name, columns).select("row.*")

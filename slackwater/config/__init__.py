@@ -4,7 +4,7 @@
 - settings: the keys, their defaults and what excludes what. Two kinds of keys are defined in lower
   layers: those that the Spark source has, too, in scheduler.source_settings, and those of a sink in
   its module of spark_sink.sinks.
-- setting_types: how a duration, a time or a list can be written.
+- json_schema: the schema by which editors complete and check the file.
 - yaml_file: reads the file with its line numbers, and explains what is wrong with it.
 - filters: decides which tables and columns a pipeline reads.
 - sinks: makes the sink that the settings name.

@@ -6,16 +6,19 @@ reads the file and the environment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic import model_validator as check_model
 
-from slackwater.config.setting_types import as_text, default_of, parsed_by, yes_no
-from slackwater.scheduler import source_settings as shared
-from slackwater.scheduler.read_options import AuditMode, Proof, Reading
-from slackwater.setting_values import DurationMs, Names, Section, from_json, listed
+from slackwater.scheduler.source_settings import (
+    KEEP_MS,
+    Keep,
+    PipelineName,
+    ReadingSettings,
+    StreamSettings,
+)
+from slackwater.setting_values import Duration, Names, Section, from_json, listed
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.spark_sink.session_rules import wrong_settings
@@ -25,61 +28,27 @@ _ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
 _HOST: Final = r"^(\*\.)?[^:/*\s]+$"
 
 
-class Source(Section):
-    """The change stream to read, and from when to when."""
+def _yes_no(value: object) -> object:
+    """Return yes or no as text: YAML reads a plain yes as true."""
+    return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
 
-    project: Annotated[str, parsed_by(shared.PROJECT)]
-    instance: Annotated[str, parsed_by(shared.INSTANCE)]
-    database: Annotated[str, parsed_by(shared.DATABASE)]
-    change_stream: Annotated[str, parsed_by(shared.CHANGE_STREAM)]
-    # Of several such validators pydantic calls the last one first.
-    start: Annotated[str, parsed_by(shared.START), BeforeValidator(as_text)] = default_of(
-        shared.START
-    )
-    end: Annotated[str | None, parsed_by(shared.END), BeforeValidator(as_text)] = default_of(
-        shared.END
-    )
-    initial_scan: Annotated[Literal["yes", "no", "only"] | None, BeforeValidator(yes_no)] = None
+
+class Source(StreamSettings):
+    """The change stream to read, and which rows that were there before."""
+
+    initial_scan: Annotated[
+        Literal["yes", "no", "only"] | None,
+        BeforeValidator(_yes_no, json_schema_input_type=Literal["yes", "no", "only"] | bool | None),
+    ] = None
     new_tables: Literal["scan", "changes_only"] | None = None
     data_boost: bool = False
-    database_role: Annotated[str | None, parsed_by(shared.DATABASE_ROLE)] = default_of(
-        shared.DATABASE_ROLE
-    )
-    priority: Annotated[str | None, parsed_by(shared.PRIORITY)] = default_of(shared.PRIORITY)
-    request_tag: Annotated[str | None, parsed_by(shared.REQUEST_TAG)] = default_of(
-        shared.REQUEST_TAG
-    )
-    # In protobuf's JSON form.
-    directed_read: Annotated[Mapping[str, Any] | None, parsed_by(shared.DIRECTED_READ)] = (
-        default_of(shared.DIRECTED_READ)
-    )
-
-    @check_model(mode="after")
-    def _end_after_start(self) -> Self:
-        shared.require_end_after_start(self.start, self.end)
-        return self
 
 
-class EpochSettings(Section):
-    """How long an epoch is, and how it is read."""
+class EpochSettings(ReadingSettings):
+    """How long an epoch is, how it is read, and when the next one begins."""
 
-    trigger: DurationMs = 1_000
-    max_span: Annotated[int, parsed_by(shared.MAX_SPAN)] = default_of(shared.MAX_SPAN)
-    target_records: Annotated[int, parsed_by(shared.TARGET_RECORDS)] = default_of(
-        shared.TARGET_RECORDS
-    )
-    target_time: Annotated[int, parsed_by(shared.TARGET_TIME)] = default_of(shared.TARGET_TIME)
-    reading: Annotated[Reading, parsed_by(shared.READING)] = default_of(shared.READING)
-    reader_memory: Annotated[int, parsed_by(shared.READER_MEMORY)] = default_of(
-        shared.READER_MEMORY
-    )
-    heartbeat: Annotated[int | None, parsed_by(shared.HEARTBEAT)] = default_of(shared.HEARTBEAT)
-    concurrent_queries: Annotated[int, parsed_by(shared.CONCURRENT_QUERIES)] = default_of(
-        shared.CONCURRENT_QUERIES
-    )
-    progress_deadline: Annotated[DurationMs, Field(ge=10_000)] = 600_000
-    proof: Annotated[Proof, parsed_by(shared.PROOF)] = default_of(shared.PROOF)
-    audit: Annotated[AuditMode, parsed_by(shared.AUDIT)] = default_of(shared.AUDIT)
+    trigger: Annotated[int, Duration()] = 1_000
+    progress_deadline: Annotated[int, Duration(10_000)] = 600_000
 
 
 class FilterSettings(Section):
@@ -104,14 +73,14 @@ class FilterSettings(Section):
 class State(Section):
     """The metadata store."""
 
-    url: Annotated[str, parsed_by(shared.STATE_URL)] = default_of(shared.STATE_URL)
-    keep: Annotated[int, parsed_by(shared.KEEP)] = default_of(shared.KEEP)
+    url: Annotated[str, Field(min_length=1)] = "sqlite:///out/state.db"
+    keep: Keep = KEEP_MS
 
 
 class Lease(Section):
     """Who runs the pipeline when two processes could."""
 
-    duration: Annotated[DurationMs, Field(ge=2_000, le=600_000)] = 6_000
+    duration: Annotated[int, Duration(2_000, 600_000)] = 6_000
     when_taken: Literal["wait", "exit"] = "wait"
 
 
@@ -176,7 +145,7 @@ class Trace(Section):
 class Settings(Section):
     """A pipeline's settings."""
 
-    pipeline: Annotated[str, parsed_by(shared.PIPELINE)]
+    pipeline: PipelineName
     source: Source
     epoch: EpochSettings = EpochSettings()
     filter: FilterSettings = FilterSettings()

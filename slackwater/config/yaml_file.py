@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from slackwater.errors import SettingsError
 from slackwater.secrecy import masked
-from slackwater.setting_values import Section, keys_of
+from slackwater.setting_values import Section, keys_of, reason_of
 
 PREFIX: Final = "SLACKWATER_"
 Key = tuple[str, ...]
@@ -159,12 +159,8 @@ def _reason(item: Mapping[str, Any], key: Key, model: type[Section]) -> str:
             return f"unknown key{f'; did you mean {near[0]!r}?' if near else ''}"
         case "missing":
             return "is missing"
-        case "string_pattern_mismatch":
-            # An address may hold a password, even where it is not one that can be told apart.
-            shown = "it" if "@" in item["input"] else repr(item["input"])
-            return f"{shown} must match {item['ctx']['pattern']}"
         case _:
-            return str(item["msg"]).removeprefix("Value error, ")
+            return reason_of(item)
 
 
 def _siblings(key: Key, model: type[Section]) -> Sequence[str]:

@@ -24,7 +24,7 @@ from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.retries import Retries
-from slackwater.pipeline.source import SourceHandle, source_options
+from slackwater.pipeline.source import SourceHandle
 from slackwater.pipeline.spark.session import register_source
 from slackwater.pipeline.spark.task_writing import TaskWritingScanSource, task_writer_options
 from slackwater.pipeline.transitions import Action, may_begin
@@ -32,8 +32,9 @@ from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.transport.connection import PartitionedRead
+from slackwater.scheduler.spark.scan_options import ScanOptions
 from slackwater.scheduler.spark.scan_reader import tables_from_json, tables_to_json
-from slackwater.scheduler.spark.scan_source import FORMAT, scan_options
+from slackwater.scheduler.spark.scan_source import FORMAT
 from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
@@ -195,15 +196,13 @@ class InitialScan:
 
     def _add(self, scan: Scan, chunk: int, parts: Sequence[ScanPart]) -> int:
         """Read a chunk into the output, and return the number of its rows."""
-        options = {
-            **source_options(self._settings),
-            **scan_options(
-                scan,
-                parts,
-                self._source.description.dialect,
-                data_boost=self._settings.source.data_boost,
-            ),
-        }
+        options = ScanOptions(
+            self._source.options.change_stream,
+            self._source.description.dialect,
+            scan,
+            parts,
+            self._settings.source.data_boost,
+        ).hand_over()
         self._lease.check()
         options |= task_writer_options(self._spark, self._sink, is_scan=True)
         rows = self._spark.read.format(FORMAT).options(**options).load()

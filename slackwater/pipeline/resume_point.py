@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -39,6 +40,7 @@ from slackwater.pipeline.spark.checkpoint import (
     put_aside,
     read_checkpoint,
 )
+from slackwater.scheduler.epoch import watermark_for_start
 from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
@@ -97,8 +99,8 @@ class ResumePoint:
 
     def source_options(
         self, source: SourceHandle, recovery: Recovery, generation: int
-    ) -> dict[str, str]:
-        """Return the Spark source's options for the next query.
+    ) -> SourceOptions:
+        """Return what the Spark source works with in the next query.
 
         Args:
             source: the change stream.
@@ -110,11 +112,11 @@ class ResumePoint:
             RecoveryError: what the operator accepts does not fit the pipeline.
             ReaderError, StateError: Spanner or the store failed.
         """
-        options = source_options(self._settings) | {"generation": str(generation)}
+        options = replace(source_options(self._settings), generation=generation)
         positions = self._positions()
         if positions.store.scan_ns is not None:
             # Changes begin where the rows were read: no gap, and nothing twice.
-            options["start"] = format_rfc3339(positions.store.scan_ns)
+            options = replace(options, start=watermark_for_start(positions.store.scan_ns))
         verdict = reconcile(self._settings.pipeline, positions)
         start_ns: int | None
         from_watermark = recovery.from_watermark
@@ -125,7 +127,8 @@ class ResumePoint:
             from_watermark = LAST
         if from_watermark is not None:
             start_ns = self._restart(verdict, positions, from_watermark, generation)
-            options |= {"start": format_rfc3339(start_ns), "checkpoint_is_lost": "true"}
+            start = watermark_for_start(start_ns)
+            options = replace(options, start=start, is_checkpoint_lost=True)
         else:
             self._require(verdict, positions, recovery)
             if verdict is Verdict.FIND_PARTITIONS and positions.store.committed_ns is None:
@@ -138,12 +141,12 @@ class ResumePoint:
             if verdict is Verdict.NEW:
                 self._put_blank_checkpoint_aside()
             start_ns = positions.checkpoint.planned_ns if positions.checkpoint else None
-            if start_ns is not None:
-                options["checkpoint_watermark"] = format_rfc3339(start_ns)
-        is_empty = positions.checkpoint is None or from_watermark is not None
-        options["checkpoint_is_empty"] = str(is_empty).lower()
-        if (begun_ns := begun_epoch_ns(positions, start_ns)) is not None:
-            options["begun_epoch"] = format_rfc3339(begun_ns)
+            options = replace(options, checkpoint_ns=start_ns)
+        options = replace(
+            options,
+            is_checkpoint_empty=positions.checkpoint is None or from_watermark is not None,
+            begun_epoch_ns=begun_epoch_ns(positions, start_ns),
+        )
         if recovery.skip_to is not None:
             after_ns = skip_from_ns(positions) if from_watermark is None else start_ns
             self._accept_gap(source, after_ns, recovery.skip_to)

@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from operator import attrgetter
-from typing import Any
 
 import structlog
 
@@ -18,13 +16,12 @@ from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read
 from slackwater.reader.database.watched_tables import tables, watched_tables
 from slackwater.reader.errors import ReaderError, UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler import source_settings as shared
 from slackwater.scheduler.epoch import watermark_for_end
-from slackwater.scheduler.options import SourceOptions, format_options, parse_options
-from slackwater.scheduler.source_settings import NOW, Setting
+from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.read_options import NOW
+from slackwater.scheduler.source_settings import options_of, span_target
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
-from slackwater.sealing import seal
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.managed_tables import ManagedTableSettings
@@ -44,33 +41,19 @@ from slackwater.timestamp import (
 _log = structlog.get_logger("slackwater.pipeline.source")
 
 
-def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the settings as options of the Spark source, which reads them as the same values.
-
-    The store's URL may hold a password, and Spark shows options: it is sealed.
-    """
-    options = open_options(settings, environ)
-    url = shared.STATE_URL.name
-    return options | {url: seal(options[url])}
-
-
-def parsed_options(settings: Settings) -> SourceOptions:
-    """Return the settings as the source has them, for this process."""
-    return parse_options(open_options(settings), os.environ)
-
-
-def open_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the options as texts that only this process sees."""
-    values: dict[Setting[Any], Any] = {
-        setting: attrgetter(setting.key)(settings)
-        for setting in shared.SETTINGS
-        if setting.key is not None
-    }
-    values[shared.TRACES] = settings.trace.endpoint is not None
-    values[shared.EPOCH_HISTORY] = True
-    # Spark's executors may not have this program's environment.
-    values[shared.EMULATOR_HOST] = environ.get("SPANNER_EMULATOR_HOST") or None
-    return format_options(values)
+def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> SourceOptions:
+    """Return the settings as the source has them; the store's URL is not sealed."""
+    options = options_of(
+        settings.source,
+        settings.epoch,
+        # Spark's executors may not have this program's environment.
+        environ.get("SPANNER_EMULATOR_HOST") or None,
+        pipeline=settings.pipeline,
+        state_url=settings.state.url,
+        keep_ms=settings.state.keep,
+        traces=settings.trace.endpoint is not None,
+    )
+    return replace(options, span_target=span_target(settings.epoch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +92,7 @@ def connect(settings: Settings) -> SourceHandle:
     Raises:
         ReaderError: the change stream does not exist, may not be read or can't be reached.
     """
-    options = parsed_options(settings)
+    options = source_options(settings)
     connection = Connection(options.change_stream)
     return SourceHandle(connection, read_change_stream_info(connection), options)
 
@@ -222,7 +205,7 @@ def with_start_fixed(
     _log.info("a new pipeline starts now", pipeline=settings.pipeline, start=start)
     section = settings.source.model_copy(update={"start": start})
     settings = settings.model_copy(update={"source": section})
-    return settings, replace(source, options=parsed_options(settings))
+    return settings, replace(source, options=source_options(settings))
 
 
 def last_watermark_ns(

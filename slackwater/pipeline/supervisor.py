@@ -44,8 +44,8 @@ from slackwater.pipeline.source import (
     end_after_scan,
     is_new,
     last_watermark_ns,
-    parsed_options,
     read_key_columns,
+    source_options,
     with_start_fixed,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
@@ -57,6 +57,8 @@ from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.pipeline.spark.task_writing import task_writer_options
 from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event
+from slackwater.scheduler.epoch import watermark_for_end
+from slackwater.scheduler.options import hand_over
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.hadoop_reach import require_reachable
 from slackwater.spark_sink.sink import CurrentRows, KeyOrder
@@ -64,7 +66,7 @@ from slackwater.state.models import PipelineState
 from slackwater.state.recovery_requests import take_recovery
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
-from slackwater.timestamp import format_rfc3339, ms_to_ns, ms_to_seconds
+from slackwater.timestamp import ms_to_ns, ms_to_seconds
 
 # An epoch takes about epoch.target_time. One that takes twice as long after a signal waits for
 # something, such as a query that is silent.
@@ -123,7 +125,7 @@ class PipelineSupervisor:
             # Everything that can be refused is refused before anything is written.
             self._look_up_source()
         self.store = Store.open(settings.state.url, migrate=True)
-        source = parsed_options(settings).change_stream.path
+        source = source_options(settings).change_stream.path
         self.store.ensure_pipeline(settings.pipeline, source)
         seconds = ms_to_seconds(settings.lease.duration)
         self.lease = LeaseHolder(self.store, settings.pipeline, duration_s=seconds)
@@ -317,15 +319,16 @@ class PipelineSupervisor:
     def _source_options(
         self, spark: SparkSession, source: SourceHandle, resume: ResumePoint
     ) -> dict[str, str]:
-        """Return the Spark source's options, as of now that the pipeline is owned."""
+        """Return the Spark source's option, as of now that the pipeline is owned."""
         options = resume.source_options(source, self._recovery, self.lease.generation)
         # What the operator accepted was done.
         self._recovery = Recovery(command=self._recovery.command)
-        options["tasks"] = str(spark.sparkContext.defaultParallelism)
-        if self._until_ns is not None:
-            name = "caught_up_at" if self._mode.until_caught_up else "end"
-            options[name] = format_rfc3339(self._until_ns)
-        return options
+        options = replace(options, tasks_max=spark.sparkContext.defaultParallelism)
+        if self._until_ns is not None and self._mode.until_caught_up:
+            options = replace(options, caught_up_at_ns=self._until_ns)
+        elif self._until_ns is not None:
+            options = replace(options, end_ns=watermark_for_end(self._until_ns))
+        return hand_over(options)
 
     def _epoch_watches(self, spark: SparkSession, source: SourceHandle) -> list[EpochWatch]:
         """Return what looks at each epoch, for sinks that need it."""

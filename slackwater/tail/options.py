@@ -20,20 +20,22 @@ from slackwater.config.filters import tables_to_read
 from slackwater.config.load import file_or_default, load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import TailOptionError
-from slackwater.pipeline.source import capture_type, open_options
+from slackwater.pipeline.source import capture_type
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.options import SourceOptions, format_options, parse_options
+from slackwater.scheduler.notebook_options import checked
+from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.planner import Planner
+from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.source_settings import (
-    EPOCH_HISTORY,
-    TARGET_RECORDS,
-    TARGET_TIME,
-    TASKS,
-    Setting,
+    KEEP_MS,
+    ReadingSettings,
+    StreamSettings,
+    options_of,
+    span_target,
 )
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
@@ -66,12 +68,7 @@ _PIPELINE: Final = "tail"
 # Rows of an initial scan that become one batch.
 _SCAN_BATCH_ROWS: Final = 1_000
 # An epoch is held in memory until it is in order.
-_EPOCH_SETTINGS: Final[Mapping[Setting[Any], Any]] = {
-    TASKS: 1,
-    EPOCH_HISTORY: True,
-    TARGET_RECORDS: 100_000,
-    TARGET_TIME: 5_000,
-}
+_EPOCH_SETTINGS: Final[Mapping[str, int]] = {"target_records": 100_000, "target_time": 5_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ def tail(options: ChangefeedOptions) -> None:
         Terminal() as terminal,
         tempfile.TemporaryDirectory(prefix="slackwater-tail-") as folder,
     ):
-        source = parse_options(_source_options(settings, options, Path(folder)), os.environ)
+        source = _source_options(settings, options, Path(folder))
         formatter = LineFormatter(
             options.line_format, _envelope(options, source), record_filter, resolved_ms
         )
@@ -221,34 +218,35 @@ def _scan(
 
 def _source_options(
     settings: Settings | None, options: ChangefeedOptions, folder: Path
-) -> dict[str, str]:
-    """Return the options of the source: what to read, from when to when, where its state is.
+) -> SourceOptions:
+    """Return what to read, from when to when, and where its state is.
 
     Raises:
+        OptionError: a name or a time is not valid.
         TailOptionError: the change stream is not named completely, or a time is not valid.
     """
-    return {
-        **_connection_options(settings, options.source_names),
-        "pipeline": _PIPELINE,
-        "state_url": f"sqlite:///{folder / 'state.db'}",
-        **format_options(_EPOCH_SETTINGS),
-        **_start_and_end(options),
-    }
+    stream = checked(StreamSettings, _stream(settings, options))
+    reading: ReadingSettings = ReadingSettings() if settings is None else settings.epoch
+    reading = reading.model_copy(update={**_EPOCH_SETTINGS, "audit": AuditMode.STOP})
+    values = options_of(
+        stream,
+        reading,
+        os.environ.get("SPANNER_EMULATOR_HOST") or None,
+        pipeline=_PIPELINE,
+        state_url=f"sqlite:///{folder / 'state.db'}",
+        keep_ms=KEEP_MS if settings is None else settings.state.keep,
+        traces=False,
+    )
+    return dataclasses.replace(values, span_target=span_target(reading))
 
 
-def _connection_options(
-    settings: Settings | None, source_names: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the names of the change stream, and how its queries are sent."""
-    merged: dict[str, str] = {}
+def _stream(settings: Settings | None, options: ChangefeedOptions) -> dict[str, Any]:
+    """Return the names of the change stream, how its queries are sent, and from when to when."""
+    merged: dict[str, Any] = {}
     if settings is not None:
-        not_for_tail = ("start", "end", "audit")
-        merged = {
-            name: value
-            for name, value in open_options(settings).items()
-            if name not in not_for_tail
-        }
-    merged |= source_names
+        names = StreamSettings.model_fields.keys() - {"start", "end"}
+        merged = settings.source.model_dump(include=set(names))
+    merged |= options.source_names
     missing = [name for name in NAMES if name not in merged]
     if missing:
         flags = [f"--{name.replace('_', '-')}" for name in missing]
@@ -257,7 +255,7 @@ def _connection_options(
             "Name the change stream with a settings file, -c FILE, or with "
             + " ".join(f"{flag} NAME" for flag in flags),
         )
-    return merged
+    return {**merged, **_start_and_end(options)}
 
 
 def _start_and_end(options: ChangefeedOptions) -> dict[str, str]:

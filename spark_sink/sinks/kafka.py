@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from slackwater.setting_values import DurationMs, TextMapping
+from slackwater.setting_values import Duration, TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
 from slackwater.spark_sink.envelopes.message import TABLE, Origin, dumps
@@ -75,7 +75,7 @@ class KafkaSettings(EnvelopeSettings):
     envelope: EnvelopeName = "wrapped"
     topic: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]|\{table\})+$")] = TABLE
     watermarks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
-    resolved: DurationMs | None = None
+    resolved: Annotated[int, Duration()] | None = None
     confluent_schema_registry: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
     options: TextMapping = Field(default_factory=dict)
     key_in_value: bool = False

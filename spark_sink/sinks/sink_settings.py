@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from slackwater.setting_values import DurationMs, Section, TextMapping
+from slackwater.setting_values import Duration, Section, TextMapping
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -67,7 +67,9 @@ def _never(value: object) -> object:
     return None if value == "never" else value
 
 
-_Never = BeforeValidator(_never)
+_Never = BeforeValidator(
+    _never, json_schema_input_type=Annotated[int, Duration()] | Literal["never"] | None
+)
 
 
 def _absolute(place: str) -> str:
@@ -297,8 +299,8 @@ class TableSettings(SinkSettings, ABC):
 
     are_streamed: ClassVar[bool] = True
 
-    compact_every: Annotated[Annotated[DurationMs, Field(ge=60_000)] | None, _Never] = _HOUR_MS
-    keep_versions: Annotated[Annotated[DurationMs, Field(ge=600_000)] | None, _Never] = _HOUR_MS
+    compact_every: Annotated[Annotated[int, Duration(60_000)] | None, _Never] = _HOUR_MS
+    keep_versions: Annotated[Annotated[int, Duration(600_000)] | None, _Never] = _HOUR_MS
 
     @property
     def spark_needs(self) -> frozenset[str]:

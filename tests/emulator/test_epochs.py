@@ -36,7 +36,7 @@ def test_epochs_under_churn_hold_every_record_once(
         stream,
         new_store_url(state),
         start_ns=start_ns,
-        options={"max_span_seconds": "1"},
+        options={"max_span": "1s"},
     )
     Load(stream, dialect, seed=1).run(transactions_per_second=40, seconds=5)
     end_ns = loop.connection.strong_read_timestamp_ns()

@@ -110,7 +110,7 @@ def run(seed: int, folder: Path, *, is_calm: bool = False) -> Counter[str]:
         rules = []
     start_us = START_US + choose.randrange(1, 4) * STEP_US
     options = {
-        "max_span_seconds": choose.choice(("1", "2")),
+        "max_span": choose.choice(("1s", "2s")),
         "tasks": choose.choice(("1", "2", "5")),
         "concurrent_queries": choose.choice(("1", "4", "16")),
         "proof": choose.choice(("ok", "record")),

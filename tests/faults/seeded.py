@@ -104,7 +104,7 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
     choose = random.Random(seed)
     rules = rules_of(seed, choose)
     options = {
-        "max_span_seconds": choose.choice(("1", "2")),
+        "max_span": choose.choice(("1s", "2s")),
         "tasks": choose.choice(("1", "2", "5")),
         "concurrent_queries": choose.choice(("1", "4", "16")),
         "proof": choose.choice(("ok", "record")),

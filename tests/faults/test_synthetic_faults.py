@@ -67,7 +67,7 @@ def test_broken_queries_are_resumed_in_the_middle_of_a_transaction(
             stream,
             f"sqlite:///{tmp_path / 'state.db'}",
             start_ns=START_US * 1_000,
-            options={"max_span_seconds": "2"},
+            options={"max_span": "2s"},
         )
         output = pa.concat_tables(loop.epochs((START_US + SPAN_US) * 1_000))
         loop.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.change_source import PartitionQueries
 from slackwater.scheduler.continuous.continuous_queries import forget
 from slackwater.scheduler.errors import AuditError, SchedulerError
-from slackwater.scheduler.options import parse_options
+from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
@@ -299,7 +299,7 @@ class Driver:
         while lease is None:
             lease = acquire_lease(self._store, "p", "somebody", read_lease(self._store, "p"))
         self._generation = lease.generation
-        options = parse_options({**_OPTIONS, "generation": str(lease.generation)}, {})
+        options = replace(parse_options(_OPTIONS, {}), generation=lease.generation)
         self._source = DriverSource(self._pipeline.stream)
         self._planner = Planner(options, self._source, self._store)
         self._repeat_last_end()

@@ -22,7 +22,8 @@ from slackwater.scheduler.batch_read import cut_to_read, read_slice, slices
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.epoch import Cut, is_watermark
 from slackwater.scheduler.errors import AuditError, OptionError
-from slackwater.scheduler.options import SourceOptions, parse_options
+from slackwater.scheduler.notebook_options import parse_options
+from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.state.models import Partition
 from slackwater.state.store import Store

@@ -19,14 +19,12 @@ from slackwater.pipeline.resume_point import ResumePoint
 from slackwater.pipeline.source import SourceHandle, source_options
 from slackwater.pipeline.spark.checkpoint import put_aside, read_checkpoint
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.scheduler.options import parse_options
-from slackwater.sealing import unseal
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import begin_scan, finish_chunk, finish_scan
 from slackwater.state.store import Store
 from slackwater.testing.emulator import Emulator, running_emulator
-from slackwater.timestamp import datetime_to_ns, format_rfc3339
+from slackwater.timestamp import datetime_to_ns
 from tests import services
 from tests.emulators import database_on, named
 from tests.epoch_rows import frame, inserts, low_watermark, make_sink, write
@@ -221,7 +219,7 @@ def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoc
     write(spark, sink, 7, inserts(1, at=1))
     # Only a gap makes it look at the change stream.
     source = cast("SourceHandle", None)
-    options = parse_options(source_options(settings), {})
+    options = source_options(settings, {})
     resume = ResumePoint(spark, settings, store, sink, options)
     store.ensure_pipeline("orders", options.change_stream.path)
     lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
@@ -232,11 +230,10 @@ def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoc
     (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
     first = resume.source_options(source, Recovery(from_watermark="last"), lease.generation)
     assert not (tmp_path / "checkpoint").exists()
-    assert first["start"] == format_rfc3339(datetime_to_ns(low_watermark(7)) + 500)
-    assert (first["checkpoint_is_empty"], first["checkpoint_is_lost"]) == ("true", "true")
+    assert first.start == datetime_to_ns(low_watermark(7)) + 500
+    assert first.is_checkpoint_empty
+    assert first.is_checkpoint_lost
     again = resume.source_options(source, Recovery(), lease.generation)
-    # It is sealed anew each time.
-    assert unseal(again.pop("state_url")) == unseal(first.pop("state_url"))
     assert again == first
     store.close()
 
@@ -252,14 +249,14 @@ def test_a_blank_plan_of_the_very_first_epoch_is_put_aside(
     """Nothing was written: there is nothing to decide for an operator."""
     settings = settings_in(tmp_path)
     sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
-    options = parse_options(source_options(settings), {})
+    options = source_options(settings, {})
     resume = ResumePoint(spark, settings, store, sink, options)
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
     for name, content in left.items():
         (offsets / name).write_bytes(content)
     first = resume.source_options(cast("SourceHandle", None), Recovery(), generation=1)
-    assert first["checkpoint_is_empty"] == "true"
+    assert first.is_checkpoint_empty
     assert not offsets.exists()
     store.close()
 
@@ -270,7 +267,7 @@ def test_an_output_that_was_emptied_during_its_initial_scan_is_refused(
     """An operator who wants to begin again may forget the metadata store."""
     settings = settings_in(tmp_path, initial_scan="yes")
     sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
-    options = parse_options(source_options(settings), {})
+    options = source_options(settings, {})
     store.ensure_pipeline("orders", options.change_stream.path)
     scan = Scan("orders", datetime_to_ns(low_watermark(1)) + 500, "", b"", "[]")
     begin_scan(store, scan, [ScanPart(n, n, "sales.Orders", b"") for n in range(2)])
@@ -305,7 +302,7 @@ def test_an_initial_scan_does_not_begin_in_an_output_that_has_rows(
     sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
     sink.position(spark)
     sink.add_scanned(frame(spark, [inserts(1, at=1)]), 0, low_watermark(1))
-    options = parse_options(source_options(settings), {})
+    options = source_options(settings, {})
     with pytest.raises(PartsDisagreeError, match="its initial scan has not begun"):
         ResumePoint(spark, settings, store, sink, options).is_new(Recovery())
     store.close()

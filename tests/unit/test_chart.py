@@ -19,7 +19,7 @@ from slackwater.config.load import load_pipelines, load_settings
 from slackwater.config.settings import Settings
 from slackwater.monitoring.http_access import is_own, own_names
 from slackwater.pipeline.spark.kubernetes import on_kubernetes
-from slackwater.scheduler.source_settings import READER_MEMORY
+from slackwater.scheduler.source_settings import ReadingSettings
 from tests.charts import CHART, EVERYTHING, EXAMPLES, example, of_kind, pods, render, settings_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -359,7 +359,7 @@ def test_the_page_has_the_limits_of_memory_that_the_chart_sets_by_default() -> N
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_pod_with_tasks_has_room_for_the_reader_process_of_continuous_reading(shape: str) -> None:
     bounded = limit_where_tasks_run(shape)
-    default = READER_MEMORY.default + 150
+    default = ReadingSettings().reader_memory + 150
     continuous = {"reading": "continuous"}
     assert limit_where_tasks_run(shape, epoch={"reading": "bounded"}) == bounded
     assert limit_where_tasks_run(shape, epoch=continuous) == bounded + default
@@ -382,7 +382,7 @@ def test_the_reader_process_has_room_for_the_records_of_each_pipeline() -> None:
     values["settings"] |= {"pipelines": pipelines, "epoch": {"reading": "continuous"}}
     [pod] = [pod for pod in pods(render(values)) if pod.role == "driver"]
     memory = mib(pod.container["resources"]["limits"]["memory"])
-    assert memory == bounded + 150 + 100 + READER_MEMORY.default
+    assert memory == bounded + 150 + 100 + ReadingSettings().reader_memory
 
 
 def test_a_driver_without_tasks_needs_nothing_for_continuous_reading() -> None:

@@ -13,7 +13,7 @@ from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import PlacementDroppedError, StartTooOldError
 from slackwater.reader.records import PartitionStartRecord
 from slackwater.scheduler.change_source import Query
-from slackwater.scheduler.options import parse_options
+from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.mutable_attempt import MutableTaskAttempt

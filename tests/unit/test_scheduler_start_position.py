@@ -9,7 +9,7 @@ import pytest
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import StartInFutureError
 from slackwater.scheduler.change_source import Query
-from slackwater.scheduler.source_settings import EARLIEST, NOW
+from slackwater.scheduler.read_options import EARLIEST, NOW
 from slackwater.scheduler.start_position import check_start, first_watermark_ns
 from slackwater.state.models import Partition
 

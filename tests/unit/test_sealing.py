@@ -12,8 +12,9 @@ import pytest
 
 from slackwater import sealing
 from slackwater.config.settings import Settings
-from slackwater.pipeline.source import parsed_options, source_options
+from slackwater.pipeline.source import source_options
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
+from slackwater.scheduler.options import hand_over
 from slackwater.sealing import UnsealError, leave_open, seal, unseal, use
 from slackwater.spark_sink.kafka.positions import Position
 from slackwater.spark_sink.kafka.shard_sender import ShardSender
@@ -89,14 +90,16 @@ def test_a_text_that_nobody_sealed_is_taken_as_it_is() -> None:
 
 def test_what_only_this_process_sees_is_not_sealed_and_needs_no_key() -> None:
     settings = Settings.model_validate(MINIMAL | {"state": {"url": URL}})
-    assert parsed_options(settings).state_url == URL
+    assert source_options(settings).state_url == URL
     assert sealing._Own.key is None
 
 
 def test_what_spark_carries_to_tasks_has_no_password() -> None:
     """The options of the source stand in plans; what tasks call is pickled into them."""
-    options = source_options(Settings.model_validate(MINIMAL | {"state": {"url": URL}}))
-    assert PASSWORD not in str(options)
+    settings = Settings.model_validate(MINIMAL | {"state": {"url": URL}})
+    options = hand_over(source_options(settings))
+    [text] = options.values()
+    assert PASSWORD.encode() not in base64.b64decode(text)
     writer = TaskWritingChangesSource({**options, "task_writer": seal(f'{{"key": "{PASSWORD}"}}')})
     sender = ShardSender((("sasl.password", PASSWORD),), Ids("group", "topic"), Position(1, 2))
     for carried in (writer, sender):

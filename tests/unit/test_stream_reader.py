@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.errors import StartTooOldError
 from slackwater.scheduler.change_source import Query
-from slackwater.scheduler.options import parse_options
+from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.spark.stream_reader import Offset, SpannerChangesStreamReader
 from slackwater.state.commit import restart_at
 from slackwater.state.gaps import gaps, record_gap
 from slackwater.state.models import Gap, Partition
 from slackwater.state.store import Store
-from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.timestamp import parse_rfc3339
 
 WATERMARK_NS = parse_rfc3339("2026-01-31T09:00:00.1234565Z")
 SECOND_NS = 10**9
@@ -57,7 +58,7 @@ class Source:
         raise NotImplementedError
 
 
-def new_reader(url: str, source: Source, **options: str) -> SpannerChangesStreamReader:
+def new_reader(url: str, source: Source, **options: Any) -> SpannerChangesStreamReader:
     names = ("project", "instance", "database")
     of_all = {
         "change_stream": "Changes",
@@ -65,7 +66,7 @@ def new_reader(url: str, source: Source, **options: str) -> SpannerChangesStream
         "pipeline": "orders",
         "state_url": url,
     }
-    reader = SpannerChangesStreamReader(parse_options({**of_all, **options}, {}))
+    reader = SpannerChangesStreamReader(replace(parse_options(of_all, {}), **options))
     reader._spanner = cast("SpannerSource", source)
     return reader
 
@@ -81,9 +82,9 @@ def restarted(url: str, source: Source) -> SpannerChangesStreamReader:
     store = Store.open(url, migrate=True)
     store.ensure_pipeline("orders", reader._options.change_stream.path)
     restart_at(store, "orders", WATERMARK_NS, [])
-    start = format_rfc3339(WATERMARK_NS)
-    options = {"checkpoint_is_empty": "true", "checkpoint_is_lost": "true"}
-    return new_reader(url, source, start=start, **options)
+    return new_reader(
+        url, source, start=WATERMARK_NS, is_checkpoint_empty=True, is_checkpoint_lost=True
+    )
 
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["Spark 4.1", "Spark 4.2"])
@@ -115,7 +116,7 @@ def test_records_that_are_gone_can_be_skipped_before_the_first_commit(url: str) 
     store = Store.open(url, migrate=False)
     record_gap(store, Gap("orders", WATERMARK_NS, source.earliest_ns, 0))
     # The next process, as Spark repeats the epoch.
-    reader = new_reader(url, source, checkpoint_watermark=first["low_watermark"])
+    reader = new_reader(url, source, checkpoint_ns=watermark_ns(first))
     assert reader.partitions(first, first) == []
     assert reader.partitions(reader.initialOffset(), first) == []
     after_gap = reader.latestOffset(first)

@@ -1,0 +1,87 @@
+"""The options of spark.readStream and spark.read in a notebook, checked."""
+
+from __future__ import annotations
+
+import difflib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from operator import add
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from slackwater.scheduler.errors import OptionError
+from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.source_settings import NotebookOptions, options_of
+from slackwater.setting_values import Section, reason_of
+
+S = TypeVar("S", bound=Section)
+
+
+def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
+    """Return the options of spark.readStream or spark.read, checked.
+
+    Args:
+        options: as Spark hands them over; names in any case. An empty text is an option left out.
+        environ: for SPANNER_EMULATOR_HOST.
+
+    Raises:
+        OptionError: options are missing, unknown or malformed; the message names them.
+    """
+    texts = {name.lower(): text for name, text in options.items() if text}
+    made = checked(NotebookOptions, texts)
+    return replace(
+        options_of(
+            made,
+            made,
+            made.emulator_host or environ.get("SPANNER_EMULATOR_HOST") or None,
+            pipeline=made.pipeline,
+            state_url=made.state_url or _temporary_state_url(),
+            keep_ms=made.keep,
+            traces=made.traces,
+        ),
+        is_state_lasting=made.state_url is not None,
+        tasks_max=made.tasks,
+        table=made.table,
+        is_checkpoint_empty=made.checkpoint_is_empty,
+    )
+
+
+def checked(model: type[S], values: Mapping[str, Any]) -> S:
+    """Return values as a model has them.
+
+    Raises:
+        OptionError: some are missing, unknown or malformed; the message names them.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = error.errors()
+    unknown, missing = (
+        [str(problem["loc"][0]) for problem in problems if problem["type"] == kind]
+        for kind in ("extra_forbidden", "missing")
+    )
+    names = list(model.model_fields)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], names, n=1)
+        raise OptionError(
+            f"spanner_changes has no option {unknown[0]!r}.",
+            f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}",
+        )
+    if missing:
+        raise OptionError(
+            f"spanner_changes needs the option(s) {', '.join(missing)}.",
+            f'Set them as in .option("{missing[0]}", "...")',
+        )
+    # What concerns several options has no place.
+    places = (f"option {problem['loc'][0]}: " if problem["loc"] else "" for problem in problems)
+    reasons = map(add, places, map(reason_of, problems))
+    raise OptionError(f"{'; '.join(reasons)}.")
+
+
+def _temporary_state_url() -> str:
+    """Make a store for this query alone: the checkpoint is enough to find its lineage again."""
+    folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
+    return f"sqlite:///{folder / 'state.db'}"
