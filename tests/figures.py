@@ -162,7 +162,8 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "mirrors.md": {
         "within a minute": _STATED,
         "an hour by default": _SPANNER,
-        "more than two seconds ... one in two seconds": _LOOKS,
+        "once in two seconds": _LOOKS,
+        "16 times": "reader/database/schema_at.py::_TIMES_MAX: Final = 16",
         "seven days": _DDL,
         "20,000 records": "spark_sink/sinks/managed_tables.py::_SMALL_RECORDS_MAX: Final = 20_000",
         "16 MiB": "spark_sink/tables/row_merges/file_merge.py::SMALL: Final = 16 << 20",
@@ -173,10 +174,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "object-stores.md": {
         "512 KiB": "spark_sink/output/staged_file.py::IN_MEMORY_MAX: Final = 512 << 10",
         "1 MiB": "spark_sink/output/bucket_place.py::IN_COMMIT_MAX: Final = 1 << 20",
-        "for a day": _EXAMPLE,
-        "a day has up to 86,400 objects ... the epochs of a day": _DAY,
-        "128 MiB": _GROUP,
-        "A day of 86,400 small epochs": _DAY,
+        "a day old": _EXAMPLE,
         "7 requests": "tests/unit/test_sizing_page.py::test_other_pages_have_the_same_counts",
     },
     "operations.md": {
@@ -219,10 +217,9 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "over two seconds": "scheduler/tasks/open_query_reporter.py::_EVERY_S: Final = 2.0",
     },
     "output.md": {
-        "20 commits": "spark_sink/output/commit_log.py::KEPT: Final = 20",
         "a day has up to 86,400 folders": _DAY,
         "an hour by default": _HOUR,
-        "an hour by default for tables, a day is": _LONG,
+        "but a day is kept": _LONG,
         "128 MiB": _GROUP,
         "two hours": "spark_sink/output/epoch_groups.py::_UNREST: Final = timedelta(hours=2)",
         "256 MiB": "spark_sink/output/compaction_groups.py::_COMPACTED_SIZE: Final = 256 << 20",
