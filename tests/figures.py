@@ -43,7 +43,6 @@ _CATCH_UP: Final = "tests/unit/test_catch_up.py::test_the_answer_is_one_line_and
 _CORES: Final = "docs/performance.md::Here: 2 cores"
 _DESIRED: Final = "slackwater/pipeline/desired_state.py::_LOOK_S: Final = 0.5"
 _DEMO: Final = "slackwater/demo/show.py"
-_DEMO_TIME: Final = "slackwater/cli.py::seconds: options.DemoSeconds = 30"
 _ALERTS: Final = "deploy/prometheus/alerts.yaml"
 _ALERT: Final = "slackwater/pipeline/catch_up.py::LAG_WARNING_S: Final = 300.0"
 _CONNECTED: Final = "reader/transport/connection.py"
@@ -90,15 +89,12 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "behind by 63 min, caught up in about 32 min": _EXAMPLE,
         "every two seconds": f"{_DEMO}::_CHURN_SECONDS: Final = 2",
         "60 transactions a second": f"{_DEMO}::_TRANSACTIONS_PER_SECOND: Final = 60",
-        "half a minute": _DEMO_TIME,
-        "some tenths of a second": _FRESHNESS,
-        "On 2 cores": _CORES,
-        "From the wire to Arrow: ... 5.8 times with 20 rows": _READING,
-        "300,000 records per CPU-second ... 17,000 to 24,000 per CPU-second": _LANDING,
-        "10,000 idle partitions takes 4 to 5 s": _PARTITIONS,
-        "300 MiB": _LANDING,
+        "takes five minutes": (
+            "tests/spark/test_quickstart.py::test_the_quick_start_runs_word_for_word"
+        ),
+        "on 2 cores": _CORES,
+        "300,000 records per CPU-second": _LANDING,
         "0.25 to 0.5 s, in Delta after 0.4 to 0.7 s": _FRESHNESS,
-        "1,000 partitions": _CONTINUOUS,
     },
     "architecture.md": {
         "half a second at most": _CUT,
