@@ -151,7 +151,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "on two cores: shape ... 2,155 MiB": _MEMORY,
         "60 KiB": _CONTINUOUS,
         "(30 s)": _SETTINGS,
-        "60 transactions a second ... 5 s, 11 s and 9 s": _EXECUTORS,
+        "60 transactions a second ... 6 s to 9 s": _EXECUTORS,
         "1,789 MB": _IMAGE,
         "74 wheels": _IMAGE,
     },
