@@ -191,7 +191,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "five seconds of the first epoch": (
             "slackwater/monitoring/status.py::_POLL_EVERY_S_MAX: Final = 4.0"
         ),
-        "If no executor comes within five minutes": (
+        "if no executor comes within five minutes": (
             "slackwater/pipeline/spark/warm_up.py::_SECONDS_MAX: Final = 300.0"
         ),
         "Keeps up: behind by 0.8 s": _CATCH_UP,
@@ -207,7 +207,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
             "slackwater/pipeline/catch_up.py::_WITHOUT_EPOCH_S: Final = 30.0"
         ),
         "Is paused; behind by 93 s ... for 40 s": _CATCH_UP,
-        "a lag of more than five minutes": _ALERT,
+        "A lag of more than five minutes": _ALERT,
         "after a minute": "slackwater/pipeline/alerts.py::_REMINDER_FIRST_S: Final = 60.0",
         "a quarter of an hour": "slackwater/pipeline/alerts.py::_REMINDER_MAX_S: Final = 900.0",
         "over two seconds": "scheduler/tasks/open_query_reporter.py::_EVERY_S: Final = 2.0",
