@@ -43,7 +43,6 @@ _CATCH_UP: Final = "tests/unit/test_catch_up.py::test_the_answer_is_one_line_and
 _CORES: Final = "docs/performance.md::Here: 2 cores"
 _DESIRED: Final = "slackwater/pipeline/desired_state.py::_LOOK_S: Final = 0.5"
 _DEMO: Final = "slackwater/demo/show.py"
-_DEMO_TIME: Final = "slackwater/cli.py::seconds: options.DemoSeconds = 30"
 _ALERTS: Final = "deploy/prometheus/alerts.yaml"
 _ALERT: Final = "slackwater/pipeline/catch_up.py::LAG_WARNING_S: Final = 300.0"
 _CONNECTED: Final = "reader/transport/connection.py"
@@ -92,15 +91,12 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "behind by 63 min, caught up in about 32 min": _EXAMPLE,
         "every two seconds": f"{_DEMO}::_CHURN_SECONDS: Final = 2",
         "60 transactions a second": f"{_DEMO}::_TRANSACTIONS_PER_SECOND: Final = 60",
-        "half a minute": _DEMO_TIME,
-        "some tenths of a second": _FRESHNESS,
-        "On 2 cores": _CORES,
-        "From the wire to Arrow: ... 5.8 times with 20 rows": _READING,
-        "300,000 records per CPU-second ... 17,000 to 24,000 per CPU-second": _LANDING,
-        "10,000 idle partitions takes 4 to 5 s": _PARTITIONS,
-        "300 MiB": _LANDING,
+        "takes five minutes": (
+            "tests/spark/test_quickstart.py::test_the_quick_start_runs_word_for_word"
+        ),
+        "on 2 cores": _CORES,
+        "300,000 records per CPU-second": _LANDING,
         "0.25 to 0.5 s, in Delta after 0.4 to 0.7 s": _FRESHNESS,
-        "1,000 partitions": _CONTINUOUS,
     },
     "architecture.md": {
         "half a second at most": _CUT,
@@ -157,14 +153,15 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "on two cores: shape ... 2,155 MiB": _MEMORY,
         "60 KiB": _CONTINUOUS,
         "(30 s)": _SETTINGS,
-        "60 transactions a second ... 5 s, 11 s and 9 s": _EXECUTORS,
+        "60 transactions a second ... 6 s to 9 s": _EXECUTORS,
         "1,789 MB": _IMAGE,
         "74 wheels": _IMAGE,
     },
     "mirrors.md": {
         "within a minute": _STATED,
         "an hour by default": _SPANNER,
-        "more than two seconds ... one in two seconds": _LOOKS,
+        "once in two seconds": _LOOKS,
+        "16 times": "reader/database/schema_at.py::_TIMES_MAX: Final = 16",
         "seven days": _DDL,
         "20,000 records": "spark_sink/sinks/managed_tables.py::_SMALL_RECORDS_MAX: Final = 20_000",
         "16 MiB": "spark_sink/tables/row_merges/file_merge.py::SMALL: Final = 16 << 20",
@@ -175,10 +172,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "object-stores.md": {
         "512 KiB": "spark_sink/output/staged_file.py::IN_MEMORY_MAX: Final = 512 << 10",
         "1 MiB": "spark_sink/output/bucket_place.py::IN_COMMIT_MAX: Final = 1 << 20",
-        "for a day": _EXAMPLE,
-        "a day has up to 86,400 objects ... the epochs of a day": _DAY,
-        "128 MiB": _GROUP,
-        "A day of 86,400 small epochs": _DAY,
+        "a day old": _EXAMPLE,
         "7 requests": "tests/unit/test_sizing_page.py::test_other_pages_have_the_same_counts",
     },
     "operations.md": {
@@ -199,7 +193,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "five seconds of the first epoch": (
             "slackwater/monitoring/status.py::_POLL_EVERY_S_MAX: Final = 4.0"
         ),
-        "If no executor comes within five minutes": (
+        "if no executor comes within five minutes": (
             "slackwater/pipeline/spark/warm_up.py::_SECONDS_MAX: Final = 300.0"
         ),
         "Keeps up: behind by 0.8 s": _CATCH_UP,
@@ -215,16 +209,15 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
             "slackwater/pipeline/catch_up.py::_WITHOUT_EPOCH_S: Final = 30.0"
         ),
         "Is paused; behind by 93 s ... for 40 s": _CATCH_UP,
-        "a lag of more than five minutes": _ALERT,
+        "A lag of more than five minutes": _ALERT,
         "after a minute": "slackwater/pipeline/alerts.py::_REMINDER_FIRST_S: Final = 60.0",
         "a quarter of an hour": "slackwater/pipeline/alerts.py::_REMINDER_MAX_S: Final = 900.0",
         "over two seconds": "scheduler/tasks/open_query_reporter.py::_EVERY_S: Final = 2.0",
     },
     "output.md": {
-        "20 commits": "spark_sink/output/commit_log.py::KEPT: Final = 20",
         "a day has up to 86,400 folders": _DAY,
         "an hour by default": _HOUR,
-        "an hour by default for tables, a day is": _LONG,
+        "but a day is kept": _LONG,
         "128 MiB": _GROUP,
         "two hours": "spark_sink/output/epoch_groups.py::_UNREST: Final = timedelta(hours=2)",
         "256 MiB": "spark_sink/output/compaction_groups.py::_COMPACTED_SIZE: Final = 256 << 20",

@@ -113,7 +113,7 @@ def test_a_changelog_and_a_delta_table_by_the_page(
         stranger.set_up(in_bucket(block, store), storage_options=store.options)
         until_ns = stranger.change()
         assert "ok    sink: parquet in" in stranger.follow(COMMANDS[0])
-        # "When it is gone, or behind the output, the pipeline makes a new one".
+        # "If it is gone or behind, the pipeline makes a new one".
         (settings,) = load_pipelines(stranger.config, os.environ)
         shutil.rmtree(settings.sink.checkpoint)
         stranger.set_up(in_bucket(COMPACTED, store), storage_options=store.options)
