@@ -274,7 +274,7 @@ class Kafka(StagedByTasks):
         self._written = WrittenTopics(place)
         self._read_key_columns: ReadKeyColumns | None = None
         preparation = Preparation(
-            record_filter,
+            record_filter or RecordFilter(),
             distinct=("table_name", "value_capture_type"),
             has_message_bytes=True,
         )

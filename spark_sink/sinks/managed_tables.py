@@ -108,7 +108,9 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         self._maintenance = Maintenance(self._maintain, policy.every_s)
         self._dead_letters = dead_letters
         self._application = application_of(pipeline)
-        self._staging = Staging(place, Preparation(record_filter), holds_small=holds_small)
+        self._staging = Staging(
+            place, Preparation(record_filter or RecordFilter()), holds_small=holds_small
+        )
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(place, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}

@@ -85,7 +85,7 @@ class SparkFormat(StagedByTasks, LoggedScans):
         self._format = file_format
         self._options = {**write_options(file_format), **options}
         self._envelope = envelope
-        self._staging = Staging(place, Preparation(record_filter))
+        self._staging = Staging(place, Preparation(record_filter or RecordFilter()))
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(place, pipeline)
 
