@@ -106,8 +106,8 @@ def records(tables: Sequence[str], keys: Sequence[int], minute: int) -> Iterator
 def _ways(session: SparkSession, folder: Path, file_format: str) -> dict[str, Way]:
     made = _FORMATS[file_format]
     return {
-        "now": Way(session, folder / "now", made.from_settings(None), Mirrors),
-        "spark_folds": Way(session, folder / "folded", made.from_settings(None), FoldedBySpark),
+        "now": Way(session, folder / "now", made(), Mirrors),
+        "spark_folds": Way(session, folder / "folded", made(), FoldedBySpark),
     }
 
 

@@ -204,7 +204,7 @@ def visible(spark: SparkSession, path: Path, kind: str) -> Mapping[str, Any]:
     for folder in of_tables if kind != "parquet" else ():
         seen[f"rows of {folder.name}"] = sorted(map(repr, rows_of(folder)))
         if settings.get("kind") == "mirror":
-            table_format = table_formats()[settings.get("format", "delta")].from_settings(None)
+            table_format = table_formats()[settings.get("format", "delta")]()
             mirror = read_mirror(spark, str(folder), table_format)
             assert mirror is not None
             rows, watermark = mirror

@@ -121,12 +121,10 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     def _iceberg_log(self, application: str) -> tuple[TableCommits, TableFiles]:
         from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
         from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
-        from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 
-        table = Iceberg(self.catalog)
+        table = Iceberg(self.catalog, self.storage_options)
         retention = table.retention_properties(self.maintenance_policy.keep_s)
-        place = TablePlace(self.path, self.catalog, self.storage_options)
-        commits = IcebergCommits(place, application, retention)
+        commits = IcebergCommits(table.place(self.path), application, retention)
         return commits, IcebergFiles(commits)
 
     @model_validator(mode="after")

@@ -62,9 +62,7 @@ class ManagedTableSettings(ObjectStoreSettings, ABC):
 
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
-        made = table_formats()[self.format].from_settings(self.catalog)
-        made.storage_options = self.storage_options
-        return made
+        return table_formats()[self.format](self.catalog, self.storage_options)
 
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Refuse names that folders and the tables in them can't have; see SinkSettings."""

@@ -96,7 +96,7 @@ def test_random_epochs_leave_the_rows_of_a_model_whoever_folds_them(
     columns = {**KEY, **dict.fromkeys(NAMES, "STRING")}
     rows = GoneRows(are_kept=keeps_deleted)
     sinks = {
-        way: sink(on_disk(tmp_path / way), "orders", format_class.from_settings(None), None, rows)
+        way: sink(on_disk(tmp_path / way), "orders", format_class(), None, rows)
         for way, sink in (("driver", Mirrors), ("spark", FoldedBySpark))
     }
     at = 0
@@ -161,7 +161,7 @@ def test_values_of_all_types_are_the_same_whoever_folds_them(
     looks = []
     for way in (Mirrors, FoldedBySpark):
         path = tmp_path / way.__name__
-        sink = way(on_disk(path), "orders", format_class.from_settings(None))
+        sink = way(on_disk(path), "orders", format_class())
         publish(session, sink, 1, _named(inserts))
         first = sorted(map(repr, current(path / FOLDER).rows))
         publish(session, sink, 2, _named(swapped))
@@ -230,13 +230,13 @@ def test_a_former_owner_merges_nothing_after_an_epoch_that_adds_no_row(
     kind: str,
 ) -> None:
     """Its epoch ends earlier than its successor's."""
-    former = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+    former = Mirrors(on_disk(tmp_path), "orders", format_class())
     publish(session, former, 1, one(1, "one"))
     delete: Change = ("DELETE", {"Id": "1"}, {}, "NEW_ROW")
     epoch = _nothing(3) if kind != "delete" else [record(3, delete, COLUMNS, "T")]
 
     def succeed() -> None:
-        successor = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+        successor = Mirrors(on_disk(tmp_path), "orders", format_class())
         successor.position(session.newSession())
         publish(session.newSession(), successor, 3, epoch)
 
@@ -258,11 +258,11 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
     monkeypatch: pytest.MonkeyPatch,
     format_class: type[TableFormat],
 ) -> None:
-    former = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+    former = Mirrors(on_disk(tmp_path), "orders", format_class())
     publish(session, former, 1, one(1, "one"))
 
     def succeed() -> None:
-        successor = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+        successor = Mirrors(on_disk(tmp_path), "orders", format_class())
         successor.position(session.newSession())
         publish(session.newSession(), successor, 2, one(2, "two"))
         publish(session.newSession(), successor, 3, one(3, "three"))
@@ -285,7 +285,7 @@ def test_an_epoch_whose_files_were_compacted_meanwhile_is_merged_again_at_once(
     monkeypatch: pytest.MonkeyPatch,
     format_class: type[TableFormat],
 ) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+    sink = Mirrors(on_disk(tmp_path), "orders", format_class())
     publish(session, sink, 1, one(1, "one"))
     keys = [("INSERT", {"Id": str(key)}, {"A": "other"}, "NEW_ROW") for key in (2, 3)]
     for epoch, change in enumerate(keys, 2):
@@ -344,9 +344,9 @@ def test_a_query_for_large_numbers_finds_the_rows_that_are_not_numbers(
 ) -> None:
     """For Spark NaN is larger than all others, and it skips files by their statistics."""
     columns = {"Id": "INT64", "D": "FLOAT64"}
-    sink = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+    sink = Mirrors(on_disk(tmp_path), "orders", format_class())
     inserts = [("INSERT", {"Id": str(n)}, {"D": d}, "NEW_ROW") for n, d in ((1, "NaN"), (2, 0.5))]
     publish(session, sink, 1, [record(1, change, columns, "T") for change in inserts])
     assert operations(tmp_path / "T") == ["driver"]
-    name = format_class.from_settings(None).name(session, str(tmp_path / "T"))
+    name = format_class().name(session, str(tmp_path / "T"))
     assert [row["Id"] for row in session.table(name).where("D > 1").collect()] == [1]
