@@ -54,7 +54,6 @@ def rows_of_messages(
     from pyspark.sql.types import StructType
 
     from slackwater.arrow_schema import arrow_schema_of
-    from slackwater.spark_sink.typed_rows import MODS_MAX
     from slackwater.typed_changes import in_pieces
 
     row_hash = f" {ROW_HASH} long," if has_row_hash else ""
@@ -69,7 +68,7 @@ def rows_of_messages(
 
     def of_batches(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         for batch in batches:
-            for records in in_pieces(batch, MODS_MAX):
+            for records in in_pieces(batch):
                 rows = [row for record in _records(records) for row in of_record(record)]
                 yield pa.RecordBatch.from_pylist(rows, columns)
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-# How many a task converts at once: Spark's batches have 10,000 records, of any number of mods.
-MODS_MAX: Final = 10_000
 # Identifies one mod, also among an initial scan's rows, which belong to no transaction.
 MOD_ID: Final = ("server_transaction_id", "record_sequence", MOD_NUMBER.name, "key")
 
@@ -109,7 +107,7 @@ class _Tasks:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Convert the records of a task."""
-        pieces = (piece for batch in batches for piece in in_pieces(batch, MODS_MAX))
+        pieces = (piece for batch in batches for piece in in_pieces(batch))
         for records in pieces:
             typed = typed_changes(
                 records, self.table, self.schema, self.columns, is_checked=self.is_checked

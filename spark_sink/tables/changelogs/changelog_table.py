@@ -13,7 +13,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import ManagedTable
 from slackwater.spark_sink.tables.table_changes import AppendId, MissingColumn
-from slackwater.spark_sink.typed_rows import MODS_MAX, record_columns, typed_rows
+from slackwater.spark_sink.typed_rows import record_columns, typed_rows
 from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY, in_pieces, typed_changes
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ChangelogTable(ManagedTable):
         rows = [
             typed_changes(piece, self._table, schema, of_records)
             for batch in records.to_batches()
-            for piece in in_pieces(batch, MODS_MAX)
+            for piece in in_pieces(batch)
         ]
         self._access.append_rows(pa.Table.from_batches(rows, schema), append_id)
 
