@@ -16,6 +16,8 @@ from slackwater.spark_sink.envelopes.changefeed import decimal_timestamp
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin, table_topic
 from slackwater.spark_sink.envelopes.values import TimestampFormat, Values
+from slackwater.spark_sink.errors import PartialRowError
+from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.timestamp import datetime_to_rfc3339, us_to_ns
 
 ReadEvents = Callable[[Row], Iterator[Event]]
@@ -163,3 +165,32 @@ class ModEnvelope(Envelope):
     @abstractmethod
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
+
+
+def require_whole_rows(
+    capture_type: str, envelope: Envelope | type[Envelope], *, is_avro: bool = False
+) -> None:
+    """Refuse parts of rows where they look whole.
+
+    Args:
+        capture_type: the value capture type of a change stream or of a record.
+        envelope: of the messages.
+        is_avro: they are in Avro, where a column that is not there and NULL are the same.
+
+    Raises:
+        PartialRowError: updates lack the whole row, and the envelope shows it.
+    """
+    if capture_type in WHOLE_ROW_CAPTURE_TYPES:
+        return
+    if is_avro and envelope.needs_whole_rows:
+        reason, remedy = "and in Avro a missing column looks like NULL", "use format json"
+    elif envelope.shows_rows_after:
+        reason = f"which consumers of the envelope {envelope.name} take a message's columns for"
+        remedy = "choose the envelope flat, debezium or record"
+    else:
+        return
+    raise PartialRowError(
+        f"changes of value capture type {capture_type} lack the whole row, {reason}.",
+        "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
+        f" (value_capture_type = 'NEW_ROW'), and start after that; or {remedy}",
+    )
