@@ -24,7 +24,7 @@ from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
-from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
+from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.registry import table_formats
@@ -40,7 +40,7 @@ _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
 PartitionColumn = Literal["table_name", "date"]
 
 
-class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
+class ChangelogSettings(EnvelopeSettings, TableSettings):
     """The settings of a changelog.
 
     Attributes:

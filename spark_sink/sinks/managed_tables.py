@@ -24,7 +24,7 @@ from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
-from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
+from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
@@ -50,7 +50,7 @@ T = TypeVar("T", bound=ManagedTable)
 R = TypeVar("R")
 
 
-class ManagedTableSettings(ObjectStoreSettings, ABC):
+class ManagedTableSettings(TableSettings, ABC):
     """The settings of kinds that keep one table for each of Spanner's.
 
     Attributes:
