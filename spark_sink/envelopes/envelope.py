@@ -131,10 +131,6 @@ class Envelope(ABC):
             return []
         return [name for name in ("updated", "mvcc_timestamp") if getattr(self.options, name)]
 
-    def timestamps(self, event: Event) -> dict[str, str]:
-        """Return the commit timestamp under each of timestamp_names."""
-        return dict.fromkeys(self.timestamp_names, decimal_timestamp(us_to_ns(event.commit_us)))
-
     def key_order(self, table: str, names: Sequence[str]) -> Sequence[str]:
         """Return the names of a primary key's columns in the key's order, where that is known."""
         order = self.options.key_columns.get(table, ())
@@ -147,7 +143,8 @@ class Envelope(ABC):
 
     def changefeed_fields(self, event: Event) -> dict[str, Any]:
         """Return what a changefeed's options add to a value: timestamps, the key and the topic."""
-        fields: dict[str, Any] = dict(self.timestamps(event))
+        timestamp = decimal_timestamp(us_to_ns(event.commit_us))
+        fields: dict[str, Any] = dict.fromkeys(self.timestamp_names, timestamp)
         if self.options.key_in_value:
             fields["key"] = list(self.primary_key(event).values())
         if self.options.topic is not None:
