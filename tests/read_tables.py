@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -16,7 +18,7 @@ from slackwater.spark_sink.output.iceberg.store_io import StoreIO
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
-def iceberg_at(path: str, options: Mapping[str, str] = NO_OPTIONS) -> Table:
+def iceberg_at(path: Path | str, options: Mapping[str, str] = NO_OPTIONS) -> Table:
     """Return the table in a folder, by the hint of its metadata.
 
     Args:
@@ -30,7 +32,15 @@ def iceberg_at(path: str, options: Mapping[str, str] = NO_OPTIONS) -> Table:
     return Table(("table",), metadata, place, files, NoopCatalog("none"))
 
 
-def rows_at(file_format: str, path: str, options: Mapping[str, str] = NO_OPTIONS) -> pa.Table:
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table of either format in a folder."""
+    file_format = "iceberg" if (path / "metadata").exists() else "delta"
+    return list(rows_at(file_format, path).to_pylist())
+
+
+def rows_at(
+    file_format: str, path: Path | str, options: Mapping[str, str] = NO_OPTIONS
+) -> pa.Table:
     """Return a table's rows."""
     if file_format == "iceberg":
         return iceberg_at(path, options).scan().to_arrow()
@@ -38,7 +48,7 @@ def rows_at(file_format: str, path: str, options: Mapping[str, str] = NO_OPTIONS
 
 
 def files_at(
-    file_format: str, path: str, options: Mapping[str, str] = NO_OPTIONS
+    file_format: str, path: Path | str, options: Mapping[str, str] = NO_OPTIONS
 ) -> dict[str, int]:
     """Return the number of rows in each of a table's files, by its name."""
     if file_format == "iceberg":
