@@ -194,7 +194,7 @@ class Staging:
             PublishError: not all of it is there any more.
         """
         staged = self._staged[epoch_id]
-        if not staged.files or not self.is_small(epoch_id, max_bytes):
+        if not staged.files or sum(file.size for file in staged.files) > max_bytes:
             return None
         with self.place.translating():
             contents = [self.place.content(staged.owner, self._kind, file) for file in staged.files]
@@ -227,10 +227,6 @@ class Staging:
         if any(file.staged for file in staged.files):
             with self.place.translating():
                 self.place.discard(staged.owner, self._kind, ())
-
-    def is_small(self, epoch_id: int, max_bytes: int) -> bool:
-        """Return whether a staged epoch's files have no more bytes."""
-        return sum(file.size for file in self._staged[epoch_id].files) <= max_bytes
 
     def distinct(self, epoch_id: int, column: str) -> frozenset[str]:
         """Return the values of a column in the records of an epoch, before the filter."""
@@ -284,6 +280,10 @@ class StagedByTasks:
     ) -> str | None:
         """Return how tasks write epochs; see TaskWriting."""
         return (self._scanned if is_scan else self._staging).task_writer(spark, schema)
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Stage an epoch beside the output; see Sink."""
+        return self._staging.stage(epoch, epoch_id)
 
 
 def _read_small(

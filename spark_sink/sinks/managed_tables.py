@@ -143,10 +143,6 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         committed = None if last is None else us_to_datetime(last)
         return output_position(self._watermarks.last(), committed, is_one_commit=False)
 
-    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Stage an epoch beside the output; see Sink."""
-        return self._staging.stage(epoch, epoch_id)
-
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Create all tables, also those without rows; see Sink."""
         self._scanned_tables = dict(tables)

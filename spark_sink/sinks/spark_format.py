@@ -94,10 +94,6 @@ class SparkFormat(StagedByTasks, LoggedScans):
         self._staging.take_over(spark)
         return output_position(self._watermarks.last(), None, is_one_commit=False)
 
-    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Stage an epoch beside the output; see Sink."""
-        return self._staging.stage(epoch, epoch_id)
-
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
