@@ -174,11 +174,6 @@ class ExactlyOnce:
             owned = self._own()
         return OutputPosition(_watermark(owned.whole), _watermark(owned.ahead), self._pipeline)
 
-    def shards_in_use(self) -> int:
-        """Return the number of shards for the next epoch; see positions.shards_to_use()."""
-        with self._typed_errors():
-            return self._own().shards
-
     def _own(self) -> _Owned:
         """Return what this process has, after fencing all others if it has nothing yet.
 
