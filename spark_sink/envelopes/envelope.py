@@ -30,7 +30,7 @@ class EnvelopeOptions:
     Attributes:
         origin: the source that the messages name.
         updated, mvcc_timestamp: add the commit timestamp under these names, as CockroachDB's
-            changefeeds do; see Envelope.has_timestamp_options.
+            changefeeds do; see Envelope.has_changefeed_options.
         timestamp_format: converts the timestamps of a record to what the messages hold.
         key_in_value: add the key to the value; see Envelope.has_changefeed_options.
         topic: the name of the topic to add to the value, in which {table} stands for the table's
@@ -64,8 +64,8 @@ class Envelope(ABC):
 
     Attributes:
         name: as the setting sink.envelope and the option --envelope take it.
-        has_timestamp_options: it takes the options updated and mvcc_timestamp.
-        has_changefeed_options: it takes the options key_in_value and topic.
+        has_changefeed_options: it takes the options updated, mvcc_timestamp, key_in_value and
+            topic.
         has_key: its messages have a key.
         has_key_order: in JSON its messages show the order of the key's columns, as a list.
         shows_rows_after: it shows rows as they are after a change, without a sign of the columns
@@ -78,7 +78,6 @@ class Envelope(ABC):
     """
 
     name: ClassVar[str]
-    has_timestamp_options: ClassVar[bool] = False
     has_changefeed_options: ClassVar[bool] = False
     has_key: ClassVar[bool] = True
     has_key_order: ClassVar[bool] = False
@@ -127,7 +126,7 @@ class Envelope(ABC):
     @cached_property
     def timestamp_names(self) -> list[str]:
         """The names under which the commit timestamp is added."""
-        if not self.has_timestamp_options:
+        if not self.has_changefeed_options:
             return []
         return [name for name in ("updated", "mvcc_timestamp") if getattr(self.options, name)]
 

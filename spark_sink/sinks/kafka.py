@@ -19,7 +19,7 @@ from slackwater.setting_values import DurationMs, TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
 from slackwater.spark_sink.envelopes.message import TABLE, Origin, dumps
-from slackwater.spark_sink.envelopes.registry import envelopes
+from slackwater.spark_sink.envelopes.registry import envelopes, with_changefeed_options
 from slackwater.spark_sink.errors import PartialRowError, TransactionsUnsupportedError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON
@@ -186,10 +186,9 @@ class KafkaSettings(EnvelopeSettings):
 
     @model_validator(mode="after")
     def _options_of_envelope(self) -> Self:
-        envelope = envelopes()[self.envelope]
         if self.key_in_value or self.topic_in_value:
-            names = [n for n, made in envelopes().items() if made.has_changefeed_options]
-            if not envelope.has_changefeed_options or self.format == AVRO:
+            names = with_changefeed_options()
+            if self.envelope not in names or self.format == AVRO:
                 raise ValueError(
                     f"key_in_value and topic_in_value go with envelope {' and '.join(names)} in"
                     " format json"

@@ -50,7 +50,7 @@ NEW_ROW = {"value_capture_type": "NEW_ROW_AND_OLD_VALUES"}
 
 def made(name: str) -> Envelope:
     envelope = envelopes()[name]
-    stamped = envelope.has_timestamp_options
+    stamped = envelope.has_changefeed_options
     return envelope(EnvelopeOptions(ORIGIN, updated=stamped, mvcc_timestamp=stamped))
 
 
