@@ -12,8 +12,10 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO
+from slackwater.spark_sink.tables.table_format import TableFormat
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -30,6 +32,13 @@ def iceberg_at(path: Path | str, options: Mapping[str, str] = NO_OPTIONS) -> Tab
         place = f"{path}/metadata/v{int(hint.read())}.metadata.json"
     metadata = FromInputFile.table_metadata(files.new_input(place))
     return Table(("table",), metadata, place, files, NoopCatalog("none"))
+
+
+def sql_name(session: SparkSession, table_format: TableFormat, path: Path | str) -> str:
+    """Return a table's name in Spark SQL, which the session knows from here on."""
+    for key, value in table_format.session_settings(str(path)).items():
+        session.conf.set(key, value)
+    return table_format.name(str(path))
 
 
 def rows_in(path: Path) -> list[dict[str, Any]]:

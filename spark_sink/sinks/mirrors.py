@@ -186,7 +186,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             path = self._place(table)
             version = self._format.version_at(spark, path, self._application, low_watermark)
             settings = self._format.session_settings(path)
-            return TableVersion(table, self._format.name(spark, path), version, settings)
+            return TableVersion(table, self._format.name(path), version, settings)
 
         wanted = re.compile(joined(names) or ".*", re.DOTALL)
         existing = sorted(filter(wanted.fullmatch, self._existing_tables(spark)))

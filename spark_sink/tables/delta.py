@@ -81,9 +81,8 @@ class Delta(TableFormat):
             "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
         }
 
-    def name(self, spark: SparkSession, path: str) -> str:
-        """Return the table's quoted name in Spark SQL."""
-        del spark
+    def name(self, path: str) -> str:
+        """Return a table's quoted name in Spark SQL; see TableFormat."""
         return f"delta.{identifier(path)}"
 
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:

@@ -67,14 +67,11 @@ class Iceberg(TableFormat):
             ),
         }
 
-    def name(self, spark: SparkSession, path: str) -> str:
-        """Return the table's quoted name in Spark SQL; a catalog of files is configured for it."""
+    def name(self, path: str) -> str:
+        """Return a table's quoted name in Spark SQL; see TableFormat."""
         table = identifier(posixpath.basename(path))
         if self.catalog is not None:
             return f"{self.catalog}.{table}"
-        for key, value in self.session_settings(path).items():
-            if spark.conf.get(key, None) is None:
-                spark.conf.set(key, value)
         return f"{_file_catalog(path)}.{table}"
 
     def session_settings(self, path: str) -> Mapping[str, str]:

@@ -60,8 +60,8 @@ class TableFormat(ABC):
         """
 
     @abstractmethod
-    def name(self, spark: SparkSession, path: str) -> str:
-        """Return the table's quoted name in Spark SQL."""
+    def name(self, path: str) -> str:
+        """Return a table's quoted name in Spark SQL, in a session with session_settings()."""
 
     @abstractmethod
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:

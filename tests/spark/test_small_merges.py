@@ -37,7 +37,7 @@ from tests.merge_epochs import (
     value,
 )
 from tests.mirrors import current
-from tests.read_tables import iceberg_at
+from tests.read_tables import iceberg_at, sql_name
 from tests.typed_values import VALUES
 
 # Not names that a plain SQL statement may have.
@@ -348,5 +348,5 @@ def test_a_query_for_large_numbers_finds_the_rows_that_are_not_numbers(
     inserts = [("INSERT", {"Id": str(n)}, {"D": d}, "NEW_ROW") for n, d in ((1, "NaN"), (2, 0.5))]
     write(session, sink, 1, *[record(1, change, columns, "T") for change in inserts])
     assert operations(tmp_path / "T") == ["driver"]
-    name = format_class().name(session, str(tmp_path / "T"))
+    name = sql_name(session, format_class(), tmp_path / "T")
     assert [row["Id"] for row in session.table(name).where("D > 1").collect()] == [1]
