@@ -119,12 +119,13 @@ def _whole_rows(event: Event) -> Event:
     If old values come with a whole new row, columns without an old value did not change. Without
     old values the row before an update is unknown.
     """
-    before, after = event.before, event.after
-    if before is not None and after is not None:
-        has_old = event.record["value_capture_type"] == WITH_OLD_VALUES
-        before = {**after, **before} if has_old else None
+    captures_old = event.record["value_capture_type"] == WITH_OLD_VALUES
+    before = event.whole_before if event.after is None or captures_old else None
     return replace(
-        event, keys=_avro_names(event.keys), before=_avro_names(before), after=_avro_names(after)
+        event,
+        keys=_avro_names(event.keys),
+        before=_avro_names(before),
+        after=_avro_names(event.after),
     )
 
 
