@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
+    from slackwater.spark_sink.tables.changelog_table import ChangelogTable
 
 
 class TypedChangelogSettings(ManagedTableSettings):
@@ -120,7 +120,7 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         return True
 
     def _make(self, spark: SparkSession, path: str, table: str) -> ChangelogTable:
-        from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
+        from slackwater.spark_sink.tables.changelog_table import ChangelogTable
 
         access, properties = self._access(spark, table), self._properties
         return ChangelogTable(spark, path, table, self._format, access, properties=properties)
