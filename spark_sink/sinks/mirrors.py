@@ -224,7 +224,7 @@ class Mirrors(ManagedTables[MirrorTable]):
     def publish_complete(self, spark: SparkSession, table: str, low_watermark: datetime) -> None:
         """Publish the low watermark of a table that is complete now; see Rescannable."""
         merge_id = MergeId(self._application, low_watermark)
-        self._table(spark, table).publish_watermark(merge_id)
+        self._access(spark, table).publish_watermark(merge_id)
 
     def forget_former(self, former: Former) -> None:
         """Have the next epoch drop what former tables and columns left; see CurrentRows."""
@@ -351,7 +351,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         merge_id = MergeId(self._application, watermark)
         with self._format.at_once():
             self._at_once(
-                lambda table: self._table(spark, table).publish_watermark(merge_id),
+                lambda table: self._access(spark, table).publish_watermark(merge_id),
                 [(table,) for table in changed if table not in self._unpublished],
             )
 

@@ -185,10 +185,6 @@ class MirrorTable(ManagedTable):
             rows = rows.withColumns({IS_MARKED_DELETED: F.lit(False), CHANGED_AT: at})
         super().add(rows, append_id)
 
-    def publish_watermark(self, merge_id: MergeId) -> None:
-        """Write to the mirror's properties up to when it has all changes; see DriverAccess."""
-        self._access.publish_watermark(merge_id)
-
     def _column_definitions(self, columns: Sequence[Column]) -> str:
         soft = [f"{name} {kind}" for name, kind in SOFT_DELETE_COLUMNS.items()]
         return ", ".join([_definitions(columns), *(soft if self._keeps_deleted else ())])

@@ -285,7 +285,7 @@ def test_all_tables_are_read_as_of_one_time(
     epochs.sink = process()
     epochs.write()
     # A former owner publishes what it had merged, and files are compacted.
-    epochs.sink._table(session, "T").publish_watermark(MergeId(application_of("orders"), first))
+    epochs.sink._access(session, "T").publish_watermark(MergeId(application_of("orders"), first))
     epochs.sink._maintain(session, str(mirror))
     for time, rows_then in looks:
         cut = cut_at(time + timedelta(milliseconds=400))
