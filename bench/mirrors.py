@@ -31,6 +31,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import START, Record, on_disk, record
 from tests.merge_epochs import FoldedBySpark
+from tests.read_tables import sql_name
 
 COLUMNS: Final = {"Id": "INT64", "Name": "STRING", "Price": "FLOAT64", "At": "TIMESTAMP"}
 LARGE_TABLE: Final = "Large"
@@ -71,7 +72,7 @@ class Way:
 
     def fill(self, rows: int) -> None:
         """Give the large mirror so many rows, in the order of their keys."""
-        name = self._format.name(self._session, str(self._path / LARGE_TABLE))
+        name = sql_name(self._session, self._format, self._path / LARGE_TABLE)
         made = self._session.range(1, rows, numPartitions=8).selectExpr(
             "id AS Id",
             "concat('name ', id) AS Name",
@@ -106,8 +107,8 @@ def records(tables: Sequence[str], keys: Sequence[int], minute: int) -> Iterator
 def _ways(session: SparkSession, folder: Path, file_format: str) -> dict[str, Way]:
     made = _FORMATS[file_format]
     return {
-        "now": Way(session, folder / "now", made.from_settings(None), Mirrors),
-        "spark_folds": Way(session, folder / "folded", made.from_settings(None), FoldedBySpark),
+        "now": Way(session, folder / "now", made(), Mirrors),
+        "spark_folds": Way(session, folder / "folded", made(), FoldedBySpark),
     }
 
 

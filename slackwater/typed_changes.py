@@ -30,6 +30,8 @@ GIVEN: Final = pa.field(
     "given", pa.struct([(BEFORE, pa.list_(pa.string())), (AFTER, pa.list_(pa.string()))])
 )
 BAD_COLUMNS: Final = pa.field("bad_columns", pa.list_(pa.string()))
+# How many are converted at once: Spark's batches have 10,000 records, of any number of mods.
+MODS_MAX: Final = 10_000
 
 Values = Mapping[str, Any]
 
@@ -95,7 +97,7 @@ def typed_changes(
     return pa.RecordBatch.from_arrays([made[name] for name in checked.names], schema=checked)
 
 
-def in_pieces(records: pa.RecordBatch, mods_max: int) -> Iterator[pa.RecordBatch]:
+def in_pieces(records: pa.RecordBatch, mods_max: int = MODS_MAX) -> Iterator[pa.RecordBatch]:
     """Yield records in batches of about so many mods: while these are converted, memory has them.
 
     A record is not divided.

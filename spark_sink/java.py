@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from slackwater.worker_errors import encoded_errors
+
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
@@ -45,13 +47,18 @@ def map_in_arrow(
 ) -> DataFrame:
     """Return what a function makes of each partition; see DataFrame.mapInArrow.
 
-    PySpark's own method asks for pandas, which it does not use.
+    PySpark's own method asks for pandas, which it does not use. What the function raises of our
+    errors reaches the driver whole; see worker_errors.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
-    udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    def in_task(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        with encoded_errors():
+            yield from function(batches)
+
+    udf = UserDefinedFunction(in_task, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     # A name may have dots and backticks.
     quoted = (f"`{name.replace('`', '``')}`" for name in frame.columns)
     column: Any = udf(*(frame[name] for name in quoted))

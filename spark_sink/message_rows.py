@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.timestamp import us_to_datetime
+from slackwater.spark_sink.java import map_in_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyarrow import RecordBatch
+    from pyspark.sql import Column, DataFrame
 
 # The columns that order messages as the database changed.
 ORDER: Final = ("commit_timestamp", "server_transaction_id", "record_sequence", "number")
@@ -47,31 +49,42 @@ def rows_of_messages(
         kind: Spark's type of keys and values.
         has_row_hash: the column ROW_HASH is added.
     """
-    from pyspark.sql import functions as F
+    # With Arrow, which the settings do without.
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
-    # As numbers, because Python's workers would read them in the machine's own time zone.
-    columns = [
-        F.unix_micros(name).alias(name) if name in _TIMESTAMPS else F.col(name)
-        for name in changes.columns
-    ]
-    row_hash = f", {ROW_HASH} long" if has_row_hash else ""
-    schema = f"array<struct<table_name string, key {kind}, value {kind}{row_hash}>>"
+    from slackwater.arrow_schema import arrow_schema_of
+    from slackwater.typed_changes import in_pieces
+
+    row_hash = f" {ROW_HASH} long," if has_row_hash else ""
+    schema = StructType.fromDDL(
+        f"table_name string, key {kind}, value {kind},{row_hash} number int,"
+        " commit_timestamp timestamp_ltz, server_transaction_id string, record_sequence string,"
+        " low_watermark timestamp_ltz"
+    )
+    assert isinstance(schema, StructType)  # noqa: S101 - it declares columns
+    columns = arrow_schema_of(schema)
     wrap_all = with_row_hashes(wrap) if has_row_hash else wrap
-    wrapped = F.udf(_of_rows(wrap_all), schema, useArrow=False)
-    ordering = [*ORDER[:3], "low_watermark"]
-    wrapped_rows = changes.select(*ordering, wrapped(F.struct(*columns)).alias("messages"))
-    return wrapped_rows.select(
-        *ordering, F.posexplode("messages").alias("number", "message")
-    ).select("message.*", "number", *ordering)
+
+    def of_batches(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        for batch in batches:
+            for records in in_pieces(batch):
+                rows = [row for record in _records(records) for row in of_record(record)]
+                yield pa.RecordBatch.from_pylist(rows, columns)
+
+    def of_record(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        place = {name: record[name] for name in (*ORDER[:3], "low_watermark")}
+        for number, message in enumerate(wrap_all(record)):
+            of_message = dict(zip(columns.names, message, strict=False))
+            yield {**of_message, "number": number, **place}
+
+    return map_in_arrow(changes, of_batches, schema)
 
 
-def _of_rows(wrap: Wrap) -> Callable[[Row], list[tuple[Any, ...]]]:
-    def of_row(row: Row) -> list[tuple[Any, ...]]:
-        record: Mapping[str, Any] = row.asDict(recursive=True)
-        timestamps = {name: us_to_datetime(record[name]) for name in _TIMESTAMPS}
-        return wrap({**record, **timestamps})
-
-    return of_row
+def _records(batch: RecordBatch) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of a batch; Spark gives timestamps in the session's time zone."""
+    for record in batch.to_pylist():
+        yield {**record, **{name: record[name].astimezone(UTC) for name in _TIMESTAMPS}}
 
 
 def with_row_hashes(wrap: Wrap) -> Wrap:

@@ -40,8 +40,7 @@ class OutputPosition:
         complete: every epoch through this low watermark is visible, and so is the initial scan;
             None if nothing is complete.
         begun: the low watermark of a later epoch of which a part is visible; None if there is none.
-        pipeline: the pipeline that wrote the last line of the watermark log; None if there is no
-            line, or an earlier version wrote it without the name.
+        pipeline: the pipeline that wrote the last line of the watermark log; None without one.
     """
 
     complete: datetime | None

@@ -7,7 +7,6 @@ metadata.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-# How many a task converts at once: Spark's batches have 10,000 records, of any number of mods.
-MODS_MAX: Final = 10_000
 # Identifies one mod, also among an initial scan's rows, which belong to no transaction.
 MOD_ID: Final = ("server_transaction_id", "record_sequence", MOD_NUMBER.name, "key")
 
@@ -66,16 +63,25 @@ def typed_rows(
     made = made.add("row", schema)
     if is_checked:
         made = made.add(BAD_COLUMNS.name, ArrayType(StringType()))
-    tasks = _Tasks(
-        table,
-        arrow_schema_of(schema),
-        arrow_schema_of(made),
-        record_columns(columns, schema),
-        is_checked=is_checked,
-    )
+    typed_schema, made_schema = arrow_schema_of(schema), arrow_schema_of(made)
+    of_records = record_columns(columns, schema)
+
+    def in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for records in (piece for batch in batches for piece in in_pieces(batch)):
+            typed = typed_changes(records, table, typed_schema, of_records, is_checked=is_checked)
+            arrays = [typed.column(name) for name in typed_schema.names]
+            by_name = {
+                **dict(zip(typed.schema.names, typed.columns, strict=True)),
+                "key": records.column("mods").flatten().field("keys"),
+                "row": pa.StructArray.from_arrays(arrays, fields=list(typed_schema)),
+            }
+            yield pa.RecordBatch.from_arrays(
+                [by_name[name] for name in made_schema.names], schema=made_schema
+            )
+
     # Tasks know the columns; in each record their list is longer than what it says of itself.
     records = changes.where(F.col("table_name") == table).drop("column_types")
-    return map_in_arrow(records, tasks.rows, made)
+    return map_in_arrow(records, in_task, made)
 
 
 def record_columns(columns: Sequence[Column], schema: StructType) -> RecordColumns:
@@ -87,39 +93,3 @@ def record_columns(columns: Sequence[Column], schema: StructType) -> RecordColum
         frozenset(column.name for column in columns if column.is_key),
         {field: names.get(field.lower(), field) for field in fields},
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Tasks:
-    """What tasks do; see typed_rows().
-
-    Attributes:
-        table: the table's full name.
-        schema: of the typed changelog.
-        made: of what they make.
-        columns: of the records.
-        is_checked: see typed_rows().
-    """
-
-    table: str
-    schema: pa.Schema
-    made: pa.Schema
-    columns: RecordColumns
-    is_checked: bool
-
-    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Convert the records of a task."""
-        pieces = (piece for batch in batches for piece in in_pieces(batch, MODS_MAX))
-        for records in pieces:
-            typed = typed_changes(
-                records, self.table, self.schema, self.columns, is_checked=self.is_checked
-            )
-            arrays = [typed.column(name) for name in self.schema.names]
-            columns = {
-                **dict(zip(typed.schema.names, typed.columns, strict=True)),
-                "key": records.column("mods").flatten().field("keys"),
-                "row": pa.StructArray.from_arrays(arrays, fields=list(self.schema)),
-            }
-            yield pa.RecordBatch.from_arrays(
-                [columns[name] for name in self.made.names], schema=self.made
-            )

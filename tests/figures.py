@@ -53,8 +53,8 @@ _DDL: Final = (
 _GROUP: Final = "spark_sink/output/epoch_groups.py::GROUP_SIZE: Final = 128 << 20"
 _HALF_US: Final = "slackwater/timestamp.py::HALF_MICROSECOND_NS: Final = 500"
 _HEARTBEAT: Final = "reader/transport/statement.py::HEARTBEAT_MS_MAX: Final = 300_000"
-_HOUR: Final = "spark_sink/sinks/sink_settings.py::| None, _Never] = _HOUR_MS"
-_LONG: Final = "spark_sink/sinks/sink_settings.py::keep = _DAY_MS"
+_HOUR: Final = "spark_sink/sinks/table_settings.py::| None, _Never] = _HOUR_MS"
+_LONG: Final = "spark_sink/sinks/table_settings.py::keep = _DAY_MS"
 _LEASE: Final = (
     "slackwater/config/settings.py::duration: Annotated[int, Duration(2_000, 600_000)] = 6_000"
 )
@@ -80,7 +80,7 @@ _OPTIONS: Final = (
     "tests/unit/test_source_settings.py"
     "::test_the_page_on_the_source_has_every_option_and_its_default"
 )
-_MAINTENANCE: Final = "spark_sink/sinks/sink_settings.py::Annotated[Annotated[int, Duration("
+_MAINTENANCE: Final = "spark_sink/sinks/table_settings.py::Annotated[Annotated[int, Duration("
 _READER_MEMORY: Final = (
     "tests/unit/test_chart.py"
     "::test_a_pod_with_tasks_has_room_for_the_reader_process_of_continuous_reading"

@@ -45,7 +45,7 @@ from tests.epoch_rows import (
     record,
     write,
 )
-from tests.typed_changelogs import rows_of
+from tests.read_tables import rows_in
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "parquet": {},
@@ -202,9 +202,9 @@ def visible(spark: SparkSession, path: Path, kind: str) -> Mapping[str, Any]:
     settings = KINDS[kind]
     of_tables = [path / table for table in TABLES] if "kind" in settings else [path]
     for folder in of_tables if kind != "parquet" else ():
-        seen[f"rows of {folder.name}"] = sorted(map(repr, rows_of(folder)))
+        seen[f"rows of {folder.name}"] = sorted(map(repr, rows_in(folder)))
         if settings.get("kind") == "mirror":
-            table_format = table_formats()[settings.get("format", "delta")].from_settings(None)
+            table_format = table_formats()[settings.get("format", "delta")]()
             mirror = read_mirror(spark, str(folder), table_format)
             assert mirror is not None
             rows, watermark = mirror

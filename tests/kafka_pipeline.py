@@ -17,8 +17,14 @@ from slackwater.spark_sink.kafka.broker_errors import typed_error
 from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
 from slackwater.spark_sink.kafka.positions import Position
-from slackwater.spark_sink.kafka.shard_sender import COLUMNS, KeptTransactions, ShardSender
-from slackwater.spark_sink.kafka.transaction import Ids
+from slackwater.spark_sink.kafka.shard_sender import (
+    COLUMNS,
+    RESULT,
+    KeptTransactions,
+    ShardResult,
+    ShardSender,
+)
+from slackwater.spark_sink.kafka.transaction import Ids, PositionReader
 from tests.kafka_broker import kafka_broker as kafka_broker
 from tests.kafka_broker import read_topics
 
@@ -71,16 +77,13 @@ class Pipeline:
                 for number, (time, key) in enumerate(rows):
                     if number == 1:
                         halfway()
-                    columns = [[shard], [self.topic], [key], [f"{time}"], [time]]
-                    yield tuple(pa.array(column) for column in columns)
+                    row = (shard, self.topic, key, f"{time}", time)
+                    yield pa.RecordBatch.from_pylist([dict(zip(COLUMNS, row, strict=True))])
 
             if rows:
                 before()
-            for results in (row for array in sender(batches()) for row in array.to_pylist()):
-                for result in json.loads(results or "[]"):
-                    if result["code"] is not None:
-                        raise typed_error(result["code"], result["reason"], result["topic"])
-                    sent += result["sent"]
+            for batch in sender(batches()):
+                sent += _sent(ShardResult(**json.loads(row[RESULT])) for row in batch.to_pylist())
         return sent
 
     def send_from_here(
@@ -94,11 +97,13 @@ class Pipeline:
         )
         in_order = sorted(rows, key=lambda row: (row[0], row[4]))
         table = pa.table(dict(zip(COLUMNS, zip(*in_order, strict=True), strict=True)))
-        results = sender.send_from_here(table, kept)
-        for result in results:
-            if result.code is not None:
-                raise typed_error(result.code, result.reason or "", result.topic)
-        return sum(result.sent for result in results)
+        return _sent(sender.send_from_here(table, kept))
+
+    def shards_in_use(self) -> int:
+        """Return the number of shards that whoever owns the pipeline sends with."""
+        whole = PositionReader(self.settings, self.ids).read(()).whole
+        assert whole is not None
+        return whole.shards
 
     def close(self, owner: ExactlyOnce, end: int, *, resolved: bool = False) -> None:
         message = ClosingMessage(self.topic, 0, None, f"resolved {end}".encode())
@@ -122,6 +127,16 @@ class Pipeline:
                 newest[key] = int(time)
                 changes[int(time), key] += 1
         return changes
+
+
+def _sent(results: Iterable[ShardResult]) -> int:
+    """Return the number of messages sent, or raise what went wrong."""
+    sent = 0
+    for result in results:
+        if result.code is not None:
+            raise typed_error(result.code, result.reason or "", result.topic)
+        sent += result.sent
+    return sent
 
 
 @pytest.fixture

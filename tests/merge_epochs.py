@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.table.snapshots import Operation
-from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.table_names import plain_name
 from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
-from tests.epoch_rows import START, Record, frame
-from tests.mirrors import current, iceberg_table
+from tests.epoch_rows import START, Record
+from tests.mirrors import current
+from tests.read_tables import iceberg_at
 
 # Not a name that a plain SQL statement may have.
 TABLE = "sales.Order lines"
@@ -38,11 +38,6 @@ def record(at: int, change: Change, columns: Mapping[str, str], table: str = TAB
     return (moment, f"t{at}", "00000000", True, table, types, mods, *of_transaction)
 
 
-def publish(spark: SparkSession, sink: Mirrors, epoch: int, records: Sequence[Record]) -> None:
-    summary = sink.stage(frame(spark, records), epoch)
-    sink.publish(spark, epoch, summary, START + timedelta(seconds=epoch))
-
-
 class FoldedBySpark(Mirrors):
     """Mirrors whose epochs are all too large for the driver to fold: Spark does."""
 
@@ -53,7 +48,7 @@ class FoldedBySpark(Mirrors):
 def operations(path: Path) -> list[str]:
     """Return what merged into a table: the driver, or others."""
     if (path / "metadata").exists():
-        made = [snapshot.summary for snapshot in iceberg_table(path).snapshots()]
+        made = [snapshot.summary for snapshot in iceberg_at(path).snapshots()]
         return ["driver" for s in made if s and s.operation == Operation.OVERWRITE]
     commits = sorted((path / "_delta_log").glob("*.json"))
     infos = [

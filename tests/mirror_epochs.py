@@ -18,6 +18,7 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.cut import Cut
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import frame
+from tests.read_tables import sql_name
 
 START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
 
@@ -124,7 +125,7 @@ def joined(session: SparkSession, cut: Cut) -> list[tuple[Any, ...]]:
 
 def forget_history(session: SparkSession, table_format: TableFormat, path: Path) -> None:
     """Remove the data of a table's earlier versions, as housekeeping does."""
-    name = table_format.name(session, str(path))
+    name = sql_name(session, table_format, path)
     if table_format.using == "delta":
         session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         session.sql(f"VACUUM {name} RETAIN 0 HOURS")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-from pyiceberg.table import StaticTable, Table
+from pyiceberg.table import Table
 
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
@@ -31,6 +31,7 @@ from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests import mixed_load
 from tests.emulators import own_database
 from tests.mixed_load import MixedLoad
+from tests.read_tables import iceberg_at, rows_in
 from tests.rest_catalog import ServedCatalog, rest_catalog
 from tests.services import settings
 from tests.table_rows import comparable, spanner_rows
@@ -86,7 +87,7 @@ class Seen:
 def at_watermark(path: Path) -> Seen | None:
     """Read a mirror at its last published low watermark."""
     if (path / "metadata" / "version-hint.text").exists():
-        return iceberg_at_watermark(iceberg_table(path))
+        return iceberg_at_watermark(iceberg_at(path))
     # DeltaTable.history() counts down from the version it has loaded, also over commits made since.
     for commit in sorted((path / "_delta_log").glob("*.json"), reverse=True):
         if '"SET TBLPROPERTIES"' in commit.read_text():
@@ -108,14 +109,7 @@ def iceberg_at_watermark(table: Table) -> Seen | None:
 
 def current(path: Path) -> Seen:
     """Read a mirror in its current state."""
-    if (path / "metadata").exists():
-        return Seen(iceberg_table(path).scan().to_arrow().to_pylist(), None)
-    return Seen(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist(), None)
-
-
-def iceberg_table(path: Path) -> StaticTable:
-    version = (path / "metadata" / "version-hint.text").read_text().strip()
-    return StaticTable.from_metadata(str(path / "metadata" / f"v{version}.metadata.json"))
+    return Seen(rows_in(path), None)
 
 
 def mirrored_rows(seen: Seen) -> tuple[list[dict[str, Any]], int]:

@@ -49,6 +49,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import PIPELINE, START, on_disk, record
+from tests.read_tables import sql_name
 
 DAYS: Final = 30
 TENTHS: Final = 10
@@ -210,7 +211,7 @@ class Month:
             changes = current_epochs(f"parquet.`{path}`")
             found = self._spark.sql(f"SELECT * FROM {changes}").count()
         elif self._kind == "iceberg":
-            found = self._spark.table(Iceberg().name(self._spark, path)).count()
+            found = self._spark.table(sql_name(self._spark, Iceberg(), path)).count()
         else:
             table = path if self._kind == "delta" else f"{path}/{TABLE}"
             found = self._spark.read.format("delta").load(table).count()

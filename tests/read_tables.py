@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO
+from slackwater.spark_sink.tables.table_format import TableFormat
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
-def iceberg_at(path: str, options: Mapping[str, str] = NO_OPTIONS) -> Table:
+def iceberg_at(path: Path | str, options: Mapping[str, str] = NO_OPTIONS) -> Table:
     """Return the table in a folder, by the hint of its metadata.
 
     Args:
@@ -30,7 +34,22 @@ def iceberg_at(path: str, options: Mapping[str, str] = NO_OPTIONS) -> Table:
     return Table(("table",), metadata, place, files, NoopCatalog("none"))
 
 
-def rows_at(file_format: str, path: str, options: Mapping[str, str] = NO_OPTIONS) -> pa.Table:
+def sql_name(session: SparkSession, table_format: TableFormat, path: Path | str) -> str:
+    """Return a table's name in Spark SQL, which the session knows from here on."""
+    for key, value in table_format.session_settings(str(path)).items():
+        session.conf.set(key, value)
+    return table_format.name(str(path))
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table of either format in a folder."""
+    file_format = "iceberg" if (path / "metadata").exists() else "delta"
+    return list(rows_at(file_format, path).to_pylist())
+
+
+def rows_at(
+    file_format: str, path: Path | str, options: Mapping[str, str] = NO_OPTIONS
+) -> pa.Table:
     """Return a table's rows."""
     if file_format == "iceberg":
         return iceberg_at(path, options).scan().to_arrow()
@@ -38,7 +57,7 @@ def rows_at(file_format: str, path: str, options: Mapping[str, str] = NO_OPTIONS
 
 
 def files_at(
-    file_format: str, path: str, options: Mapping[str, str] = NO_OPTIONS
+    file_format: str, path: Path | str, options: Mapping[str, str] = NO_OPTIONS
 ) -> dict[str, int]:
     """Return the number of rows in each of a table's files, by its name."""
     if file_format == "iceberg":

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.json as pj
 import yaml
-from deltalake import DeltaTable
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
@@ -33,7 +32,7 @@ from slackwater.testing.compare import compare, read_changelog
 from slackwater.testing.plain_client import Truth, TruthRecord
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.emulators import own_database
-from tests.mirrors import iceberg_table
+from tests.read_tables import rows_at
 from tests.services import settings
 from tests.truths import truth_of
 from tests.typed_changelogs import expected_changes, written_changes
@@ -203,10 +202,8 @@ def require_equal(name: str, path: Path, truth: Truth) -> int:
 
 def _records(name: str, path: Path) -> pa.Table:
     match SINKS[name].get("format"):
-        case "delta":
-            return DeltaTable(path).to_pyarrow_table()
-        case "iceberg":
-            return iceberg_table(path).scan().to_arrow()
+        case "delta" | "iceberg" as table_format:
+            return rows_at(table_format, path)
         case "json":
             return from_json(path)
         case "orc":
@@ -243,10 +240,8 @@ def _messages(file_format: str, path: Path) -> list[dict[str, Any]]:
             files = sorted(path.glob("epoch=*/*.txt"))
             lines = [line for file in files for line in file.read_text().splitlines()]
             return list(map(_of_line, lines))
-        case "delta":
-            rows = DeltaTable(path).to_pyarrow_table()
-        case "iceberg":
-            rows = iceberg_table(path).scan().to_arrow()
+        case "delta" | "iceberg":
+            rows = rows_at(file_format, path)
         case _:
             rows = ds.dataset(path, format=file_format).to_table()
     messages: list[dict[str, Any]] = rows.to_pylist()

@@ -10,28 +10,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import deltalake
-
 from slackwater.testing.plain_client import TruthRecord
-from tests.mirrors import iceberg_table
+from tests.read_tables import rows_in
 from tests.table_rows import comparable
 
 Change = tuple[Any, ...]
 PARTS = ("before", "after")
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a Delta or Iceberg table."""
-    if (path / "metadata").exists():
-        rows: list[dict[str, Any]] = iceberg_table(path).scan().to_arrow().to_pylist()
-        return rows
-    return list(deltalake.DeltaTable(path).to_pyarrow_table().to_pylist())
-
-
 def written_changes(folder: Path) -> Counter[Change]:
     """Return the changes in all typed changelogs of a folder."""
     tables = [path for path in folder.iterdir() if not path.name.startswith("_")]
-    return Counter(change_in(path.name, row) for path in tables for row in rows_of(path))
+    return Counter(change_in(path.name, row) for path in tables for row in rows_in(path))
 
 
 def expected_changes(records: Iterable[TruthRecord]) -> Counter[Change]:

@@ -45,7 +45,7 @@ from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.sink import Sink
-from slackwater.spark_sink.sinks.sink_settings import TableSettings
+from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.state.commit import restart_at
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap

@@ -40,7 +40,7 @@ from slackwater.scheduler.source_settings import (
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.envelopes.registry import envelopes, with_timestamp_options
+from slackwater.spark_sink.envelopes.registry import envelopes, with_changefeed_options
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -173,10 +173,10 @@ def _require_compatible(options: ChangefeedOptions) -> None:
             f"--envelope {options.envelope} is not one of {', '.join(envelopes())}."
         )
     has_timestamp_option = options.updated or options.mvcc_timestamp
-    if has_timestamp_option and options.envelope not in with_timestamp_options():
+    if has_timestamp_option and options.envelope not in with_changefeed_options():
         raise TailOptionError(
             f"--updated and --mvcc-timestamp can't be used with --envelope {options.envelope}.",
-            f"Use them with {' or '.join(with_timestamp_options())}; the other envelopes have the"
+            f"Use them with {' or '.join(with_changefeed_options())}; the other envelopes have the"
             " commit timestamp already, or have no place for it",
         )
     if options.initial_scan_only and options.end_time is not None:

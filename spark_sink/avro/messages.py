@@ -19,10 +19,9 @@ from slackwater.spark_sink.avro.wire_format import (
     SchemaIds,
     encode,
     namespace,
-    require_whole_rows,
     with_datetimes,
 )
-from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
 from slackwater.spark_sink.message_rows import rows_of_messages
 
 if TYPE_CHECKING:
@@ -63,9 +62,7 @@ class AvroMessages:
         schema_columns = changes.select(_TOPIC, "table_name", "column_types", "value_capture_type")
         schema_ids: dict[TableSchema, SchemaIds] = {}
         for row in schema_columns.distinct().collect():
-            require_whole_rows(
-                row["value_capture_type"], needs_whole_rows=self._envelope.needs_whole_rows
-            )
+            require_whole_rows(row["value_capture_type"], self._envelope, is_avro=True)
             table_schema = TableSchema.of(row[_TOPIC], row["table_name"], row["column_types"])
             schema_ids[table_schema] = self._register(table_schema)
         encoder = Encoder(self._envelope, schema_ids, self._by_table)

@@ -14,11 +14,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-import orjson
-
 from slackwater.spark_sink.envelopes.avro_fields import TIMESTAMP_MICROS, Schema, nullable
 from slackwater.spark_sink.envelopes.message import dumps
-from slackwater.spark_sink.envelopes.values import Convert
+from slackwater.spark_sink.envelopes.values import Convert, parsed_type
 from slackwater.timestamp import ns_to_datetime, parse_date, parse_rfc3339
 
 # Also the underscore of what looks like an escaped character: no two names become one.
@@ -49,11 +47,7 @@ def avro_converter(type_json: str) -> Convert:
 
 @lru_cache(maxsize=10_000)
 def _schema_and_converter(type_json: str) -> tuple[Schema, Convert]:
-    try:
-        kind = orjson.loads(type_json)
-    except orjson.JSONDecodeError:
-        return "string", _checked(_text, type_json)
-    schema, convert = _of_type(kind)
+    schema, convert = _of_type(parsed_type(type_json))
     return schema, _checked(convert, type_json)
 
 

@@ -11,19 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import fastavro
 
 from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
 from slackwater.spark_sink.avro.types import avro_converter, avro_name
 from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.event import Event, Row, events
+from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES, Event, Row, events
 from slackwater.spark_sink.envelopes.values import Values
-from slackwater.spark_sink.errors import PartialRowError
-from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
-
-_CHANGED_OLD_VALUES: Final = "NEW_ROW_AND_OLD_VALUES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +66,6 @@ def with_datetimes(envelope: Envelope) -> Envelope:
     """Return the same envelope with timestamps left as datetimes, which fastavro writes."""
     options = replace(envelope.options, timestamp_format=_unchanged)
     return replace(envelope, options=options)
-
-
-def require_whole_rows(capture_type: str, *, needs_whole_rows: bool) -> None:
-    """Refuse changes that Avro can't say: a column that is not there and NULL are the same in it.
-
-    Args:
-        capture_type: the value capture type of a change stream or of a record.
-        needs_whole_rows: the envelope does: see Envelope.
-
-    Raises:
-        PartialRowError: updates lack the whole row, and the envelope has rows.
-    """
-    if not needs_whole_rows or capture_type in WHOLE_ROW_CAPTURE_TYPES:
-        return
-    raise PartialRowError(
-        f"changes of value capture type {capture_type} lack the whole row, and in Avro a"
-        " missing column looks like NULL.",
-        "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
-        " (value_capture_type = 'NEW_ROW'), and start after that; or use format json",
-    )
 
 
 def namespace(topic: str, table: str, *, by_table: bool) -> str:
@@ -143,12 +119,13 @@ def _whole_rows(event: Event) -> Event:
     If old values come with a whole new row, columns without an old value did not change. Without
     old values the row before an update is unknown.
     """
-    before, after = event.before, event.after
-    if before is not None and after is not None:
-        has_old = event.record["value_capture_type"] == _CHANGED_OLD_VALUES
-        before = {**after, **before} if has_old else None
+    captures_old = event.record["value_capture_type"] == WITH_OLD_VALUES
+    before = event.whole_before if event.after is None or captures_old else None
     return replace(
-        event, keys=_avro_names(event.keys), before=_avro_names(before), after=_avro_names(after)
+        event,
+        keys=_avro_names(event.keys),
+        before=_avro_names(before),
+        after=_avro_names(event.after),
     )
 
 

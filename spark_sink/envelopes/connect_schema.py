@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from slackwater.spark_sink.envelopes.values import Values
+from slackwater.spark_sink.envelopes.values import Values, parsed_type
 
 _BY_CODE: Final[Mapping[str, Mapping[str, Any]]] = {
     "BOOL": {"type": "boolean"},
@@ -142,10 +142,7 @@ def _source(fields: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _column_schema(type_json: str) -> Mapping[str, Any]:
-    try:
-        kind = orjson.loads(type_json)
-    except orjson.JSONDecodeError:
-        return _STRING
+    kind = parsed_type(type_json)
     code = kind.get("code") if isinstance(kind, dict) else None
     if code != "ARRAY":
         return _BY_CODE.get(str(code), _STRING)

@@ -16,6 +16,8 @@ from slackwater.spark_sink.envelopes.changefeed import decimal_timestamp
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin, table_topic
 from slackwater.spark_sink.envelopes.values import TimestampFormat, Values
+from slackwater.spark_sink.errors import PartialRowError
+from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.timestamp import datetime_to_rfc3339, us_to_ns
 
 ReadEvents = Callable[[Row], Iterator[Event]]
@@ -28,7 +30,7 @@ class EnvelopeOptions:
     Attributes:
         origin: the source that the messages name.
         updated, mvcc_timestamp: add the commit timestamp under these names, as CockroachDB's
-            changefeeds do; see Envelope.has_timestamp_options.
+            changefeeds do; see Envelope.has_changefeed_options.
         timestamp_format: converts the timestamps of a record to what the messages hold.
         key_in_value: add the key to the value; see Envelope.has_changefeed_options.
         topic: the name of the topic to add to the value, in which {table} stands for the table's
@@ -62,8 +64,8 @@ class Envelope(ABC):
 
     Attributes:
         name: as the setting sink.envelope and the option --envelope take it.
-        has_timestamp_options: it takes the options updated and mvcc_timestamp.
-        has_changefeed_options: it takes the options key_in_value and topic.
+        has_changefeed_options: it takes the options updated, mvcc_timestamp, key_in_value and
+            topic.
         has_key: its messages have a key.
         has_key_order: in JSON its messages show the order of the key's columns, as a list.
         shows_rows_after: it shows rows as they are after a change, without a sign of the columns
@@ -76,7 +78,6 @@ class Envelope(ABC):
     """
 
     name: ClassVar[str]
-    has_timestamp_options: ClassVar[bool] = False
     has_changefeed_options: ClassVar[bool] = False
     has_key: ClassVar[bool] = True
     has_key_order: ClassVar[bool] = False
@@ -125,13 +126,9 @@ class Envelope(ABC):
     @cached_property
     def timestamp_names(self) -> list[str]:
         """The names under which the commit timestamp is added."""
-        if not self.has_timestamp_options:
+        if not self.has_changefeed_options:
             return []
         return [name for name in ("updated", "mvcc_timestamp") if getattr(self.options, name)]
-
-    def timestamps(self, event: Event) -> dict[str, str]:
-        """Return the commit timestamp under each of timestamp_names."""
-        return dict.fromkeys(self.timestamp_names, decimal_timestamp(us_to_ns(event.commit_us)))
 
     def key_order(self, table: str, names: Sequence[str]) -> Sequence[str]:
         """Return the names of a primary key's columns in the key's order, where that is known."""
@@ -145,7 +142,8 @@ class Envelope(ABC):
 
     def changefeed_fields(self, event: Event) -> dict[str, Any]:
         """Return what a changefeed's options add to a value: timestamps, the key and the topic."""
-        fields: dict[str, Any] = dict(self.timestamps(event))
+        timestamp = decimal_timestamp(us_to_ns(event.commit_us))
+        fields: dict[str, Any] = dict.fromkeys(self.timestamp_names, timestamp)
         if self.options.key_in_value:
             fields["key"] = list(self.primary_key(event).values())
         if self.options.topic is not None:
@@ -163,3 +161,32 @@ class ModEnvelope(Envelope):
     @abstractmethod
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
+
+
+def require_whole_rows(
+    capture_type: str, envelope: Envelope | type[Envelope], *, is_avro: bool = False
+) -> None:
+    """Refuse parts of rows where they look whole.
+
+    Args:
+        capture_type: the value capture type of a change stream or of a record.
+        envelope: of the messages.
+        is_avro: they are in Avro, where a column that is not there and NULL are the same.
+
+    Raises:
+        PartialRowError: updates lack the whole row, and the envelope shows it.
+    """
+    if capture_type in WHOLE_ROW_CAPTURE_TYPES:
+        return
+    if is_avro and envelope.needs_whole_rows:
+        reason, remedy = "and in Avro a missing column looks like NULL", "use format json"
+    elif envelope.shows_rows_after:
+        reason = f"which consumers of the envelope {envelope.name} take a message's columns for"
+        remedy = "choose the envelope flat, debezium or record"
+    else:
+        return
+    raise PartialRowError(
+        f"changes of value capture type {capture_type} lack the whole row, {reason}.",
+        "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
+        f" (value_capture_type = 'NEW_ROW'), and start after that; or {remedy}",
+    )

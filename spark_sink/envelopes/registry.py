@@ -23,6 +23,6 @@ def envelopes() -> Mapping[str, type[Envelope]]:
     )
 
 
-def with_timestamp_options() -> list[str]:
-    """Return the names of the envelopes that take updated and mvcc_timestamp."""
-    return [name for name, envelope in envelopes().items() if envelope.has_timestamp_options]
+def with_changefeed_options() -> list[str]:
+    """Return the names of the envelopes that take a changefeed's options; see Envelope."""
+    return [name for name, envelope in envelopes().items() if envelope.has_changefeed_options]

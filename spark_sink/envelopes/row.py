@@ -16,7 +16,6 @@ class Row(ModEnvelope):
 
     name = "row"
     has_key_order = True
-    has_timestamp_options = True
     has_changefeed_options = True
     shows_rows_after = True
     metadata_key = METADATA_KEY

@@ -55,21 +55,21 @@ def row_values(
 @lru_cache(maxsize=10_000)
 def json_converter(type_json: str) -> Convert:
     """Return the conversion of a column type's values to plain JSON."""
-    try:
-        kind = orjson.loads(type_json)
-    except orjson.JSONDecodeError:
-        return _unchanged
-    return _convert(kind, _BY_CODE)
+    return _convert(parsed_type(type_json), _BY_CODE)
 
 
 @lru_cache(maxsize=10_000)
 def integer_converter(type_json: str) -> Convert:
     """Return a conversion in which an INT64 is a number, and a NUMERIC and a JSON stay strings."""
+    return _convert(parsed_type(type_json), {"INT64": _integer})
+
+
+def parsed_type(type_json: str) -> Any:
+    """Return a column's type from the JSON of a data change record; None for what is no JSON."""
     try:
-        kind = orjson.loads(type_json)
+        return orjson.loads(type_json)
     except orjson.JSONDecodeError:
-        return _unchanged
-    return _convert(kind, {"INT64": _integer})
+        return None
 
 
 def _convert(kind: Any, by_code: Mapping[str, Convert]) -> Convert:

@@ -15,7 +15,6 @@ class Wrapped(ModEnvelope):
 
     name = "wrapped"
     has_key_order = True
-    has_timestamp_options = True
     has_changefeed_options = True
     shows_rows_after = True
 

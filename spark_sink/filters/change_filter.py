@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import UnknownChangesError
 from slackwater.spark_sink.filters.column_filter import ColumnFilter, member_names
-from slackwater.spark_sink.filters.globs import is_match, joined, matching, table_globs
-from slackwater.worker_errors import WorkerError, record_of
+from slackwater.spark_sink.filters.globs import joined, matching, table_globs
 
 if TYPE_CHECKING:
     from pyarrow import BooleanArray, RecordBatch
-    from pyspark.sql import Column
 
 # The part of a mod that names the columns which an update changed, by value capture type.
 CHANGED_PART: Final[Mapping[str, str]] = {
@@ -90,41 +88,6 @@ class ChangeFilter:
         """Return whether a table may have one of the columns, by its full name."""
         return re.fullmatch(self._table_pattern, table, re.DOTALL) is not None
 
-    def condition(self) -> Column:
-        """Return the condition that is true for the rows of Spark that keeps() keeps.
-
-        Where keeps() raises an error, so does it: UnknownChangesError as a WorkerError.
-        """
-        from pyspark.sql import functions as F
-
-        def changes_column(mod: Column) -> Column:
-            part = F.lit(None).cast("string")
-            for capture_type, name in CHANGED_PART.items():
-                part = F.when(F.col("value_capture_type") == capture_type, mod[name]).otherwise(
-                    part
-                )
-            names = F.json_object_keys(part)
-            is_changed = F.exists(
-                names, lambda name: is_match(F.concat("table_name", F.lit("."), name), columns)
-            )
-            return (
-                F.when(F.coalesce(part, F.lit("")) == "", F.lit(False))
-                .when(names.isNull(), fails("a mod's values are not a JSON object"))
-                .otherwise(is_changed)
-            )
-
-        def fails(text: str) -> Column:
-            return F.raise_error(F.lit(text)).cast("boolean")
-
-        columns = joined(self.when_changed)
-        is_unknown = ~F.col("value_capture_type").isin(*CHANGED_PART)
-        return (
-            F.when(~is_match(F.col("table_name"), self._table_pattern), F.lit(False))
-            .when(F.col("mod_type") != _UPDATE, F.lit(True))
-            .when(is_unknown, fails(_as_text(_unknown_changes())))
-            .otherwise(F.exists("mods", changes_column))
-        )
-
     @cached_property
     def _columns(self) -> ColumnFilter:
         return ColumnFilter(columns=self.when_changed)
@@ -157,9 +120,3 @@ def _unknown_changes() -> UnknownChangesError:
         f" '{last}'). If updates were captured otherwise meanwhile, leave filter.when_changed out"
         " until they are written",
     )
-
-
-def _as_text(error: UnknownChangesError) -> str:
-    record = record_of(error)
-    assert record is not None  # noqa: S101 - it is an error of ours
-    return str(WorkerError(record))

@@ -18,7 +18,6 @@ from slackwater.spark_sink.filters.globs import joined
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-    from pyspark.sql import DataFrame, Row
 
 # Only the end of a value is of interest: numbers stay texts, whatever their length.
 _DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, strict=False)
@@ -115,32 +114,6 @@ class ColumnFilter:
             column = pa.array([row[name] for row in filtered], field.type)
             records = records.set_column(records.schema.get_field_index(name), field, column)
         return records
-
-    def apply_to_frame(self, changes: DataFrame) -> DataFrame:
-        """Return Spark's rows without the columns that are left out."""
-        if self.keeps_all:
-            return changes
-        from pyspark.sql import functions as F
-
-        fields = (
-            f"{name}: {changes.schema[name].dataType.simpleString()}" for name in _FILTERED_COLUMNS
-        )
-
-        def filter_row(row: Row) -> Sequence[Any]:
-            filtered = self.apply_to_row(row.asDict(recursive=True))
-            return [filtered[name] for name in _FILTERED_COLUMNS]
-
-        filter_udf = F.udf(filter_row, f"struct<{', '.join(fields)}>", useArrow=False)
-        names = changes.columns
-        with_filtered = changes.withColumn(
-            "filtered", filter_udf(F.struct("table_name", *_FILTERED_COLUMNS))
-        )
-        return with_filtered.select(
-            *(
-                F.col(f"filtered.{name}").alias(name) if name in _FILTERED_COLUMNS else name
-                for name in names
-            )
-        )
 
     @cached_property
     def _patterns(self) -> Sequence[tuple[re.Pattern[str], bool]]:

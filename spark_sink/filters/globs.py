@@ -8,26 +8,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyarrow import BooleanArray, StringArray
-    from pyspark.sql import Column
 
 
 def glob_pattern(glob: str) -> str:
-    """Return a regular expression that means the same in Python and in Java, and so in Spark.
+    """Return a regular expression, for re.DOTALL.
 
-    fnmatch.translate() would not do: Java does not know its syntax.
+    fnmatch.translate() would not do: brackets are special there.
     """
     special = {"*": ".*", "?": "."}
-    return "".join(special.get(c, c if c.isalnum() or c == "_" else f"\\{c}") for c in glob)
+    return "".join(special.get(c, re.escape(c)) for c in glob)
 
 
 def joined(globs: Sequence[str]) -> str:
     """Return a regular expression that matches what one of the globs matches."""
     return "|".join(map(glob_pattern, globs))
-
-
-def is_match(text: Column, pattern: str) -> Column:
-    """Return whether a regular expression matches all of a text, as re.fullmatch with DOTALL."""
-    return text.rlike(rf"(?s)\A(?:{pattern})\z")
 
 
 def matching(texts: StringArray, pattern: str) -> BooleanArray:

@@ -1,13 +1,13 @@
 """The record filter: which data change records a pipeline writes.
 
-It decides the same for Spark's rows, for Python's and for Arrow's. It is applied after the audit:
-records that are left out were read and counted like all others.
+It decides the same for Python's rows and for Arrow's. It is applied after the audit: records that
+are left out were read and counted like all others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.spark_sink.filters.change_filter import ChangeFilter
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
-from slackwater.spark_sink.filters.globs import is_match, joined, matching
+from slackwater.spark_sink.filters.globs import joined, matching
 
 if TYPE_CHECKING:
     from pyarrow import BooleanArray, RecordBatch
-    from pyspark.sql import Column
 
 
 class ModType(StrEnum):
@@ -84,6 +83,10 @@ class RecordFilter:
         )
         return is_kept and (not self.when_changed or self._change_filter.keeps(row))
 
+    def apply_to_batches(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        """Do the same with the batches of a task of Spark's; see apply_to_batch()."""
+        return map(self.apply_to_batch, batches)
+
     def apply_to_batch(self, records: RecordBatch) -> RecordBatch:
         """Return the records of a batch that are kept, without the columns that are left out.
 
@@ -113,21 +116,6 @@ class RecordFilter:
         return of_tables.keeps({"table_name": table}) and (
             not self.when_changed or self._change_filter.keeps_table(table)
         )
-
-    def condition(self) -> Column:
-        """Return the condition that is true for the rows of Spark that are kept."""
-        from pyspark.sql import functions as F
-
-        condition = F.lit(True)
-        for column, pattern, wanted in self._patterns:
-            matches = is_match(F.col(column), pattern)
-            condition = condition & (matches if wanted else ~matches)
-        if not self.system_transactions:
-            condition = condition & ~F.col("is_system_transaction")
-        if self.when_changed:
-            # Only records that pass the others may fail it.
-            condition = F.when(condition, self._change_filter.condition()).otherwise(F.lit(False))
-        return condition
 
     @cached_property
     def _change_filter(self) -> ChangeFilter:

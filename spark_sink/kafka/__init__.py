@@ -2,7 +2,7 @@
 
 - topics: the names of topics, and how a table's topic is named.
 - written_topics: the topics that a pipeline has written to.
-- delivery: what the ways of delivery have in common; at_least_once, exactly_once, where_supported.
+- delivery: what the ways of delivery have in common; at_least_once, exactly_once.
 - positions: the rules of sending each message once.
 - transaction: one Kafka transaction; shard_sender: one for each shard, in Spark's tasks.
 - client_settings: Java's names of the client's settings, in librdkafka's.

@@ -7,7 +7,7 @@ leaves letters that the replay finds again, and no message without one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import MessageRefusedError
@@ -34,17 +34,10 @@ class KafkaDeadLetters:
     Args:
         place: the sink's.
         delivery: sends the messages.
-        size_max: returns the largest message, in bytes, that a topic takes; None stands for any
-            topic.
     """
 
-    def __init__(
-        self,
-        place: EpochPlace,
-        delivery: Delivery,
-        size_max: Callable[[SparkSession, str | None], int],
-    ) -> None:
-        self._place, self._delivery, self._size_max = place, delivery, size_max
+    def __init__(self, place: EpochPlace, delivery: Delivery) -> None:
+        self._place, self._delivery = place, delivery
 
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
         """Send messages; see Delivery. Records of refused messages are written to the folder.
@@ -81,7 +74,7 @@ class KafkaDeadLetters:
             (F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")),
             F.lit(_OVERHEAD_BYTES),
         )
-        return of_topic & (size > self._size_max(spark, error.topic))
+        return of_topic & (size > self._delivery.size_max(spark, error.topic))
 
     def _write(self, refused: DataFrame, changes: DataFrame, mark: Mark, reason: str) -> None:
         from pyspark.sql import functions as F

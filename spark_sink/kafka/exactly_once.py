@@ -17,6 +17,7 @@ from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.kafka.broker_errors import SENT_AGAIN, is_missing, typed_error
 from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.kafka.positions import (
@@ -27,6 +28,7 @@ from slackwater.spark_sink.kafka.positions import (
 )
 from slackwater.spark_sink.kafka.shard_sender import (
     COLUMNS,
+    RESULT,
     KeptTransactions,
     ShardResult,
     ShardSender,
@@ -172,11 +174,6 @@ class ExactlyOnce:
             owned = self._own()
         return OutputPosition(_watermark(owned.whole), _watermark(owned.ahead), self._pipeline)
 
-    def shards_in_use(self) -> int:
-        """Return the number of shards for the next epoch; see positions.shards_to_use()."""
-        with self._typed_errors():
-            return self._own().shards
-
     def _own(self) -> _Owned:
         """Return what this process has, after fencing all others if it has nothing yet.
 
@@ -303,14 +300,8 @@ class ExactlyOnce:
 
 def _run(rows: DataFrame, sender: ShardSender) -> list[ShardResult]:
     """Send rows in Spark's tasks, and return the result of each shard."""
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
-
-    # mapInArrow would fit better, but asks for pandas.
-    send = arrow_udf(lambda batches: sender(batches), "string", ArrowUDFType.SCALAR_ITER)
-    # Otherwise Spark may call it once for the column and once for the filter.
-    once = send.asNondeterministic()
-    results = rows.select(once(*COLUMNS).alias("results")).where("results is not null").collect()
-    return [ShardResult(**result) for row in results for result in json.loads(row["results"])]
+    results = map_in_arrow(rows, sender, f"{RESULT} string").collect()
+    return [ShardResult(**json.loads(row[RESULT])) for row in results]
 
 
 def _position(mark: Mark, shards: int) -> Position:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # The columns of a shard's messages, in this order.
 COLUMNS: Final = ("shard", "topic", "key", "value", "committed_us")
+# The column with the JSON of a ShardResult.
+RESULT: Final = "result"
 SPLIT_CHANGED: Final = "_SPLIT_CHANGED"
 # A broker forgets a transactional id that was not in use for days (transactional.id.expiration.ms).
 _KEPT_S_MAX: Final = 3_600.0
@@ -90,35 +92,20 @@ class ShardSender:
         """Return what pickle needs; the settings, a password perhaps among them, are sealed."""
         return _unsealed, (seal(json.dumps(self.settings)), self.ids, self.position)
 
-    def __call__(self, batches: Iterable[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        """Send the messages of a Spark partition.
-
-        Each row gets null, but for the last one: it gets the results of all shards as JSON, when
-        all of them are committed.
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send the messages of a Spark partition, and yield the results of all shards.
 
         Args:
             batches: the columns of COLUMNS; the rows of a shard follow each other.
         """
         import pyarrow as pa
 
-        results: list[ShardResult] = []
-        sending: _Sending | None = None
-        length = 0
-        for columns in batches:
-            if length:
-                yield pa.nulls(length, pa.string())
-            length = len(columns[0])
-            rows = zip(*(column.to_pylist() for column in columns), strict=True)
-            for shard, messages in groupby(rows, itemgetter(0)):
-                if sending is None or sending.shard != shard:
-                    if sending is not None:
-                        results.append(sending.finish())
-                    sending = _Sending(self, shard)
-                sending.add(messages)
-        if sending is not None:
-            results.append(sending.finish())
-            last = json.dumps([asdict(result) for result in results])
-            yield pa.array([*[None] * (length - 1), last], pa.string())
+        rows = (row for batch in batches for row in _rows(batch))
+        for shard, messages in groupby(rows, itemgetter(0)):
+            sending = _Sending(self, shard)
+            sending.add(messages)
+            result = json.dumps(asdict(sending.finish()))
+            yield pa.RecordBatch.from_pydict({RESULT: [result]})
 
     def send_from_here(
         self, messages: pa.Table, by_shard: dict[int, KeptTransactions]
@@ -130,8 +117,7 @@ class ShardSender:
             by_shard: what this process has kept; changed.
         """
         results = []
-        rows = zip(*(messages[name].to_pylist() for name in COLUMNS), strict=True)
-        for shard, of_shard in groupby(rows, itemgetter(0)):
+        for shard, of_shard in groupby(_rows(messages), itemgetter(0)):
             former = by_shard.pop(shard, None)
             if former is not None and time.monotonic() - former.at_s > _KEPT_S_MAX:
                 former = None
@@ -146,6 +132,10 @@ class ShardSender:
 def _unsealed(settings: str, ids: Ids, position: Position) -> ShardSender:
     pairs = tuple((name, value) for name, value in json.loads(unseal(settings)))
     return ShardSender(pairs, ids, position)
+
+
+def _rows(messages: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, str, Any, Any, int]]:
+    return zip(*(messages[name].to_pylist() for name in COLUMNS), strict=True)
 
 
 class _Sending:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.small_files import SmallFiles
@@ -126,13 +126,6 @@ def numbers_to_remove(numbers: Iterable[int], last: int) -> list[int]:
     return sorted(number for number in numbers if number <= last - KEPT)
 
 
-class CommitFiles(SmallFiles, Protocol):
-    """A folder of commits."""
-
-    def tag(self, name: str) -> str | None:
-        """Return what identifies a file's content, as create() does; None if it does not exist."""
-
-
 class CommitLog:
     """The commits of one output, as one process adds them.
 
@@ -141,7 +134,7 @@ class CommitLog:
         owner: the process, by a name that no other has.
     """
 
-    def __init__(self, files: CommitFiles, owner: str) -> None:
+    def __init__(self, files: SmallFiles, owner: str) -> None:
         self._files = files
         self._owner = owner
         # Of this process: the last one's number and tag.

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from slackwater.spark_sink.errors import ObjectStoreError
-from slackwater.spark_sink.output.commit_log import CommitFiles, CommittedFile
+from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
+from slackwater.spark_sink.output.small_files import SmallFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ class EpochPlace(Protocol):
 
     path: str
 
-    def folder(self, name: str) -> CommitFiles:
+    def folder(self, name: str) -> SmallFiles:
         """Return a folder of small files in it."""
 
     def names(self) -> list[str]:

@@ -271,7 +271,7 @@ class ObjectFiles:
             return create(self._store, f"{self._prefix}{name}", text.encode())
 
     def tag(self, name: str) -> str | None:
-        """Return what identifies a file's content; see CommitFiles."""
+        """Return what identifies a file's content; see SmallFiles."""
         with requests_to(self._path):
             return etag(self._store, f"{self._prefix}{name}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import missing_files
 from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
 from slackwater.spark_sink.output.preparation import Counts, Preparation
 from slackwater.spark_sink.sink import EpochSummary
@@ -67,7 +68,7 @@ class Staging:
 
     Args:
         place: of the output.
-        preparation: makes what is written; None writes all records as they are.
+        preparation: which records are written, and what is counted; None writes all records.
         epochs: the staging of epochs, if this one is a scan's.
         holds_small: in an object store the driver holds small files, so that a small epoch takes no
             request. It is for outputs that refuse a former owner themselves: what it holds, its
@@ -100,15 +101,13 @@ class Staging:
         unfiltered = self._preparation.unfiltered()
         return Staging(self.place, unfiltered, self, holds_small=self._holds_small)
 
-    def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
-        """Return how tasks write epochs; None if they write what Spark makes of their records.
+    def task_writer(self, spark: SparkSession, schema: StructType) -> str:  # noqa: ARG002
+        """Return how tasks write epochs.
 
         Args:
             spark: a session.
             schema: of the records.
         """
-        if not self._preparation.writes_records:
-            return None
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.task_writer import TaskWriter
 
@@ -118,22 +117,23 @@ class Staging:
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Have tasks write one epoch, or take what they have written; return what it held."""
         from slackwater.spark_sink.output.file_reader import FileReader
-        from slackwater.spark_sink.output.file_writer import written_by_tasks
-        from slackwater.spark_sink.output.task_writer import handed_on, is_handed_on
+        from slackwater.spark_sink.output.task_writer import (
+            HANDED_ON,
+            TaskWriter,
+            handed_on,
+            is_handed_on,
+        )
 
         self._be_alone(epoch.sparkSession)
         owner, writer = self._owner.name, self._writer(self._kind)
-        if is_handed_on(epoch):
-            handed = handed_on(epoch)
-            counts, files = handed.counts, handed.files
-        else:
-            prepared = self._preparation.prepare(epoch)
-            if self._schema is None:
-                self._schema = prepared.frame.schema
-            files = written_by_tasks(prepared.frame, writer)
-            counts = prepared.counts()
-        self._staged = {epoch_id: _StagedEpoch(owner, counts, files, FileReader.of(writer))}
-        return counts.summary
+        if not is_handed_on(epoch):
+            self._schema = self._preparation.schema_of(epoch.schema)
+            tasks = TaskWriter.of(self._preparation, writer)
+            epoch = map_in_arrow(epoch, tasks.write, HANDED_ON)
+        handed = handed_on(epoch)
+        reader = FileReader.of(writer)
+        self._staged = {epoch_id: _StagedEpoch(owner, handed.counts, handed.files, reader)}
+        return handed.counts.summary
 
     def take_over(self, spark: SparkSession) -> None:
         """Remove what former owners have staged, this process before it among them.
@@ -194,15 +194,15 @@ class Staging:
             PublishError: not all of it is there any more.
         """
         staged = self._staged[epoch_id]
-        if not staged.files or not self.is_small(epoch_id, max_bytes):
+        if not staged.files or sum(file.size for file in staged.files) > max_bytes:
             return None
         with self.place.translating():
             contents = [self.place.content(staged.owner, self._kind, file) for file in staged.files]
         records = _read_small(contents, columns, max_bytes)
-        if records is not None and records.num_rows != staged.counts.rows:
+        written = staged.counts.summary.written
+        if records is not None and records.num_rows != written:
             raise missing_files(
-                f"{self.place.path} has {records.num_rows} of the {staged.counts.rows} rows that"
-                " were staged."
+                f"{self.place.path} has {records.num_rows} of the {written} rows that were staged."
             )
         return records
 
@@ -227,10 +227,6 @@ class Staging:
         if any(file.staged for file in staged.files):
             with self.place.translating():
                 self.place.discard(staged.owner, self._kind, ())
-
-    def is_small(self, epoch_id: int, max_bytes: int) -> bool:
-        """Return whether a staged epoch's files have no more bytes."""
-        return sum(file.size for file in self._staged[epoch_id].files) <= max_bytes
 
     def distinct(self, epoch_id: int, column: str) -> frozenset[str]:
         """Return the values of a column in the records of an epoch, before the filter."""
@@ -284,6 +280,10 @@ class StagedByTasks:
     ) -> str | None:
         """Return how tasks write epochs; see TaskWriting."""
         return (self._scanned if is_scan else self._staging).task_writer(spark, schema)
+
+    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
+        """Stage an epoch beside the output; see Sink."""
+        return self._staging.stage(epoch, epoch_id)
 
 
 def _read_small(

@@ -69,7 +69,7 @@ class TaskWriter:
             files,
             preparation.record_filter,
             preparation.has_date,
-            preparation.distinct_columns,
+            preparation.distinct,
             preparation.has_message_bytes,
         )
 
@@ -221,4 +221,4 @@ def handed_on(epoch: DataFrame) -> HandedOn:
         for name in (counters[0].distinct if counters else ())
     }
     sizes = [counter.message_bytes for counter in counters if counter.message_bytes is not None]
-    return HandedOn(Counts(summary, written, distinct, sum(sizes) if sizes else None), files)
+    return HandedOn(Counts(summary, distinct, sum(sizes) if sizes else None), files)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -22,10 +22,6 @@ _TIME: Final = "%Y%m%dT%H%M%S.%fZ"
 _NAME: Final = re.compile(
     r"(\d{8}T\d{6}\.\d{6}Z)(?:-(\d{8}T\d{6}\.\d{6}Z)\.([12]))?(?:~(\d+))?\.json"
 )
-# Of earlier versions: an hour of low watermarks. Such files are read, and neither changed nor
-# removed.
-_HOUR: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d\.json")
-_HOUR_FORMAT: Final = "%Y-%m-%dT%H.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +43,16 @@ class LogLine:
         return fields
 
     @property
+    def pipeline(self) -> str:
+        """The pipeline that wrote it."""
+        return str(self.fields["pipeline"])
+
+    @property
+    def incomplete(self) -> frozenset[str]:
+        """The tables that lack rows, although the others are complete."""
+        return frozenset(self.fields.get("incomplete", ()))
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is the line of an epoch without records."""
         return self.fields["epoch"] is not None and not self.fields["records"]
@@ -62,24 +68,20 @@ class LogFile:
     """A file of the log; they sort by the time that they begin with.
 
     Attributes:
-        first, last: the low watermarks of its first line and of its last one. The last line of an
-            hour's file is not known from its name: last is the end of the hour.
-        level: 0 for an epoch's file, 1 for FILES_IN_ONE of those, 2 for FILES_IN_ONE of level 1;
-            None for an hour's.
+        first, last: the low watermarks of its first line and of its last one.
+        level: 0 for an epoch's file, 1 for FILES_IN_ONE of those, 2 for FILES_IN_ONE of level 1.
         attempt: counts from 0 the names of files that differ in nothing else. There is a second one
             only if the first was left without its lines by a power cut or a full disk.
     """
 
     first: datetime
     last: datetime
-    level: int | None = 0
+    level: int = 0
     attempt: int = 0
 
     @property
     def name(self) -> str:
         """The file's name."""
-        if self.level is None:
-            return f"{self.first:{_HOUR_FORMAT}}"
         rest = f"-{self.last:{_TIME}}.{self.level}" if self.level else ""
         return f"{self.first:{_TIME}}{rest}{f'~{self.attempt}' if self.attempt else ''}.json"
 
@@ -90,9 +92,6 @@ class LogFile:
 
 def parse_file_name(name: str) -> LogFile | None:
     """Return the file of a name; None if the log has no such files."""
-    if _HOUR.fullmatch(name):
-        hour = datetime.strptime(name, _HOUR_FORMAT).replace(tzinfo=UTC)
-        return LogFile(hour, hour + timedelta(hours=1), None)
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -122,7 +121,7 @@ def merge_lines(lines: Iterable[LogLine]) -> list[LogLine]:
     return [
         line
         for line, later in zip_longest(in_order, in_order[1:])
-        if later is None or not (line.is_idle and later.is_idle) or _differ(line, later)
+        if later is None or not (line.is_idle and later.is_idle) or line.pipeline != later.pipeline
     ]
 
 
@@ -140,7 +139,3 @@ def covers(stored: Sequence[LogLine], lines: Iterable[LogLine]) -> bool:
 def files_to_merge(files: Collection[LogFile], number: int = FILES_IN_ONE) -> list[LogFile]:
     """Return the oldest files of one level, if there are enough to become one."""
     return sorted(files)[:number] if len(files) >= number else []
-
-
-def _differ(line: LogLine, later: LogLine) -> bool:
-    return line.fields.get("pipeline") != later.fields.get("pipeline")

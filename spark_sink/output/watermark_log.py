@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -41,23 +41,8 @@ _LISTINGS_MAX: Final = 10
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedWatermark:
-    """The last line of a watermark log.
-
-    Attributes:
-        low_watermark: in whole microseconds, UTC.
-        pipeline: the pipeline that wrote it; None if an earlier version did.
-        incomplete: the tables that lack rows, although the others are complete.
-    """
-
-    low_watermark: datetime
-    pipeline: str | None
-    incomplete: frozenset[str] = frozenset()
-
-
 def output_position(
-    logged: LoggedWatermark | None, committed: datetime | None, *, is_one_commit: bool
+    logged: LogLine | None, committed: datetime | None, *, is_one_commit: bool
 ) -> OutputPosition:
     """Return how far an output is written, from its watermark log and its commits.
 
@@ -142,13 +127,9 @@ class WatermarkLog:
             _log.warning("%s/%s: its files were not merged: %s", self.path, FOLDER, error)
             self._writer = None
 
-    def last(self) -> LoggedWatermark | None:
-        """Return the latest line; None without one."""
-        return _logged(latest_line(self._files))
-
-    def last_until(self, time: datetime) -> LoggedWatermark | None:
-        """Return the latest line at or before a time; None without one."""
-        return _logged(latest_line(self._files, time))
+    def last(self, until: datetime | None = None) -> LogLine | None:
+        """Return the latest line of all, or at or before a time; None without one."""
+        return latest_line(self._files, until)
 
     def has_records_after(self, time: datetime) -> bool:
         """Return whether there is a line of an epoch with records that is later than a time."""
@@ -157,9 +138,9 @@ class WatermarkLog:
         lines = (line for text in texts for line in parse_lines(text or ""))
         return any(line.low_watermark > time and line.is_epoch_with_records for line in lines)
 
-    def first(self) -> LoggedWatermark | None:
+    def first(self) -> LogLine | None:
         """Return the earliest line; None without one."""
-        return _logged(earliest_line(self._files))
+        return earliest_line(self._files)
 
 
 class LoggedScans:
@@ -225,13 +206,6 @@ def earliest_line(files: SmallFiles) -> LogLine | None:
 
 def _time_of(line: LogLine) -> datetime:
     return line.low_watermark
-
-
-def _logged(line: LogLine | None) -> LoggedWatermark | None:
-    if line is None:
-        return None
-    incomplete = frozenset(line.fields.get("incomplete", ()))
-    return LoggedWatermark(line.low_watermark, line.fields.get("pipeline"), incomplete)
 
 
 class LogWriter:
@@ -308,7 +282,7 @@ class LogWriter:
 
     def _load(self) -> None:
         """List the files, and find out which of them were merged."""
-        listed = [file for file in _listed(self._files) if file.level is not None]
+        listed = list(_listed(self._files))
         self._separate = [
             dict.fromkeys(file for file in listed if file.level == n) for n in range(LEVELS)
         ]

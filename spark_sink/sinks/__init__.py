@@ -6,7 +6,7 @@ code lists the kinds.
 Loading the settings imports all of them: a module imports Spark where it uses it, not at its top.
 
 - sink_settings: the settings that kinds share, and what a pipeline asks of them; envelope_settings
-  and store_settings those of some of them.
+  and table_settings those of some of them.
 - registry: finds the kinds; which kind's settings a section sink has, and which keys go with which.
 - changelog, typed_changelogs, mirrors, kafka, spark_format: the kinds.
 - mirror_epoch, former_rows: one epoch as it is merged into mirrors, and what it says of tables that

@@ -24,7 +24,7 @@ from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
-from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
+from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.registry import table_formats
@@ -40,7 +40,7 @@ _FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
 PartitionColumn = Literal["table_name", "date"]
 
 
-class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
+class ChangelogSettings(EnvelopeSettings, TableSettings):
     """The settings of a changelog.
 
     Attributes:
@@ -121,12 +121,10 @@ class ChangelogSettings(EnvelopeSettings, ObjectStoreSettings):
     def _iceberg_log(self, application: str) -> tuple[TableCommits, TableFiles]:
         from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
         from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
-        from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 
-        table = Iceberg(self.catalog)
+        table = Iceberg(self.catalog, self.storage_options)
         retention = table.retention_properties(self.maintenance_policy.keep_s)
-        place = TablePlace(self.path, self.catalog, self.storage_options)
-        commits = IcebergCommits(place, application, retention)
+        commits = IcebergCommits(table.place(self.path), application, retention)
         return commits, IcebergFiles(commits)
 
     @model_validator(mode="after")

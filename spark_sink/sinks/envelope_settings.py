@@ -12,7 +12,7 @@ from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import (
     DEFAULT_ENVELOPE,
     envelopes,
-    with_timestamp_options,
+    with_changefeed_options,
 )
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings, one_of
 
@@ -47,7 +47,7 @@ class EnvelopeSettings(SinkSettings, ABC):
 
     @model_validator(mode="after")
     def _timestamps_of_envelope(self) -> Self:
-        names = with_timestamp_options()
+        names = with_changefeed_options()
         if self.envelope not in names and (self.updated or self.mvcc_timestamp):
             raise ValueError(
                 f"updated and mvcc_timestamp go with envelope {' and '.join(names)}; the others"

@@ -6,6 +6,7 @@ and kafka.at_least_once.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from slackwater.setting_values import Duration, TextMapping
-from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
 from slackwater.spark_sink.envelopes.message import TABLE, Origin, dumps
-from slackwater.spark_sink.envelopes.registry import envelopes
-from slackwater.spark_sink.errors import PartialRowError
+from slackwater.spark_sink.envelopes.registry import envelopes, with_changefeed_options
+from slackwater.spark_sink.errors import PartialRowError, TransactionsUnsupportedError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON
 from slackwater.spark_sink.kafka.at_least_once import AtLeastOnce
@@ -28,7 +29,6 @@ from slackwater.spark_sink.kafka.client_settings import librdkafka_settings
 from slackwater.spark_sink.kafka.dead_letters import KafkaDeadLetters
 from slackwater.spark_sink.kafka.delivery import ClosingMessage, Delivery, Mark
 from slackwater.spark_sink.kafka.topics import SERVERS, Topics
-from slackwater.spark_sink.kafka.where_supported import WhereSupported
 from slackwater.spark_sink.kafka.written_topics import WrittenTopics
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.preparation import Preparation
@@ -36,7 +36,6 @@ from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.envelope_settings import EnvelopeName, EnvelopeSettings
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 
     from slackwater.spark_sink.avro.messages import AvroMessages
     from slackwater.spark_sink.output.epoch_place import EpochPlace
+
+_log = logging.getLogger(__name__)
 
 AVRO: Final = "avro"
 # Up to this estimate an epoch's messages may be held by the driver.
@@ -110,13 +111,12 @@ class KafkaSettings(EnvelopeSettings):
 
             registry = SchemaRegistry(self.confluent_schema_registry)
             avro = AvroMessages(envelope, registry, by_table=not topics.has_one_per_table)
-        delivery = self._make_delivery(origin.pipeline, topics)
         return Kafka(
             self.make_place(),
             origin.pipeline,
             topics,
             envelope,
-            delivery,
+            self._deliveries(origin.pipeline, topics),
             record_filter,
             avro,
             keeps_bad_records=self.bad_records == "dead_letter",
@@ -126,9 +126,9 @@ class KafkaSettings(EnvelopeSettings):
     def _topics(self) -> Topics:
         return Topics(self.topic, self.watermarks_topic, self.resolved, self.options)
 
-    def _make_delivery(self, pipeline: str, topics: Topics) -> Delivery:
+    def _deliveries(self, pipeline: str, topics: Topics) -> Sequence[Delivery]:
         if self.delivery == "at_least_once":
-            return AtLeastOnce(topics)
+            return [AtLeastOnce(topics)]
         # It needs librdkafka, which the other way does not.
         from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
         from slackwater.spark_sink.kafka.transaction import Ids
@@ -137,9 +137,7 @@ class KafkaSettings(EnvelopeSettings):
         ids = Ids(group=name, topic=self.positions_topic or name)
         settings = librdkafka_settings(topics.client_settings)
         exactly_once = ExactlyOnce(pipeline, ids, settings, self.shards)
-        if self.delivery == "exactly_once":
-            return exactly_once
-        return WhereSupported(exactly_once, AtLeastOnce(topics))
+        return [exactly_once] if self.delivery else [exactly_once, AtLeastOnce(topics)]
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope, with the options that only messages have."""
@@ -169,12 +167,8 @@ class KafkaSettings(EnvelopeSettings):
 
     def check_capture_type(self, capture_type: str) -> None:
         """Check that rows will be whole where a part of one looks whole; see SinkSettings."""
-        envelope = envelopes()[self.envelope]
-        if self.confluent_schema_registry is not None:
-            from slackwater.spark_sink.avro.wire_format import require_whole_rows
-
-            require_whole_rows(capture_type, needs_whole_rows=envelope.needs_whole_rows)
-        require_rows_after(capture_type, envelope)
+        envelope, is_avro = envelopes()[self.envelope], self.format == AVRO
+        require_whole_rows(capture_type, envelope, is_avro=is_avro)
         if self.diff and capture_type != WITH_OLD_VALUES:
             raise PartialRowError(
                 f"changes of value capture type {capture_type} lack the row before the change,"
@@ -192,10 +186,9 @@ class KafkaSettings(EnvelopeSettings):
 
     @model_validator(mode="after")
     def _options_of_envelope(self) -> Self:
-        envelope = envelopes()[self.envelope]
         if self.key_in_value or self.topic_in_value:
-            names = [n for n, made in envelopes().items() if made.has_changefeed_options]
-            if not envelope.has_changefeed_options or self.format == AVRO:
+            names = with_changefeed_options()
+            if self.envelope not in names or self.format == AVRO:
                 raise ValueError(
                     f"key_in_value and topic_in_value go with envelope {' and '.join(names)} in"
                     " format json"
@@ -217,26 +210,6 @@ class KafkaSettings(EnvelopeSettings):
         return self
 
 
-def require_rows_after(capture_type: str, envelope: Envelope | type[Envelope]) -> None:
-    """Refuse parts of rows in an envelope in which they look whole.
-
-    Args:
-        capture_type: the value capture type of a change stream or of a record.
-        envelope: of the messages.
-
-    Raises:
-        PartialRowError: updates lack the whole row, and the envelope shows it.
-    """
-    if envelope.shows_rows_after and capture_type not in WHOLE_ROW_CAPTURE_TYPES:
-        raise PartialRowError(
-            f"changes of value capture type {capture_type} lack the whole row, which consumers"
-            f" of the envelope {envelope.name} take a message's columns for.",
-            "Let the change stream capture it: ALTER CHANGE STREAM … SET OPTIONS"
-            " (value_capture_type = 'NEW_ROW'), and start after that; or choose the envelope"
-            " flat, debezium or record",
-        )
-
-
 class Kafka(StagedByTasks):
     """Sends epochs to Kafka.
 
@@ -245,7 +218,8 @@ class Kafka(StagedByTasks):
         pipeline: the pipeline's name.
         topics: where messages go.
         envelope: of the messages.
-        delivery: the way in which they are sent.
+        deliveries: the ways in which they may be sent, of which the broker takes one: the first
+            may be exactly once.
         record_filter: which records are sent.
         avro: writes the messages in Avro; None for JSON.
         keeps_bad_records: records of messages that the broker refuses are set aside; otherwise
@@ -258,7 +232,7 @@ class Kafka(StagedByTasks):
         pipeline: str,
         topics: Topics,
         envelope: Envelope,
-        delivery: Delivery,
+        deliveries: Sequence[Delivery],
         record_filter: RecordFilter | None = None,
         avro: AvroMessages | None = None,
         *,
@@ -268,13 +242,13 @@ class Kafka(StagedByTasks):
         self._avro = avro
         self._topics = topics
         self._envelope = envelope
-        self._delivery = delivery
-        letters = KafkaDeadLetters(place, delivery, delivery.size_max)
-        self._send_messages = letters.send if keeps_bad_records else delivery.send
+        self._delivery, *self._others = deliveries
+        self._place = place
+        self._keeps_bad_records = keeps_bad_records
         self._written = WrittenTopics(place)
         self._read_key_columns: ReadKeyColumns | None = None
         preparation = Preparation(
-            record_filter,
+            record_filter or RecordFilter(),
             distinct=("table_name", "value_capture_type"),
             has_message_bytes=True,
         )
@@ -287,13 +261,20 @@ class Kafka(StagedByTasks):
         self._read_key_columns = read
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
-        """Return how far everything was sent, if Kafka says so; see Sink."""
-        self._staging.take_over(spark)
-        return self._delivery.position(spark)
+        """Return how far everything was sent, if Kafka says so; see Sink.
 
-    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Stage an epoch beside the output; see Sink."""
-        return self._staging.stage(epoch, epoch_id)
+        Here it shows whether the broker has transactions.
+        """
+        self._staging.take_over(spark)
+        try:
+            position = self._delivery.position(spark)
+        except TransactionsUnsupportedError as error:
+            if not self._others:
+                raise
+            _log.warning("sending at least once, not exactly once: %s", error.message)
+            position, self._delivery = None, self._others[0]
+        self._others = []
+        return position
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
@@ -338,7 +319,7 @@ class Kafka(StagedByTasks):
             at: its end.
         """
         for capture_type in staging.distinct(epoch_id, "value_capture_type"):
-            require_rows_after(capture_type, self._envelope)
+            require_whole_rows(capture_type, self._envelope)
         tables = staging.distinct(epoch_id, "table_name")
         self._written.require_own(self._topics, tables)
         options = self._envelope.options
@@ -356,7 +337,13 @@ class Kafka(StagedByTasks):
             message_rows = messages(changes, self._envelope, has_row_hash=True)
         else:
             message_rows = self._avro.messages(changes, topic)
-        sent_to = self._send_messages(
+        delivery = self._delivery
+        send = (
+            KafkaDeadLetters(self._place, delivery).send
+            if self._keeps_bad_records
+            else delivery.send
+        )
+        sent_to = send(
             message_rows.withColumn("topic", topic), changes.withColumn("topic", topic), mark
         )
         self._written.add(sent_to)

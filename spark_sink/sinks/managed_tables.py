@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -15,12 +15,16 @@ from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.dead_letters import DeadLetters
-from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
+from slackwater.spark_sink.output.maintenance import (
+    NO_MAINTENANCE,
+    Maintenance,
+    MaintenancePolicy,
+)
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
-from slackwater.spark_sink.sinks.store_settings import ObjectStoreSettings
+from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
@@ -46,7 +50,7 @@ T = TypeVar("T", bound=ManagedTable)
 R = TypeVar("R")
 
 
-class ManagedTableSettings(ObjectStoreSettings, ABC):
+class ManagedTableSettings(TableSettings, ABC):
     """The settings of kinds that keep one table for each of Spanner's.
 
     Attributes:
@@ -62,9 +66,7 @@ class ManagedTableSettings(ObjectStoreSettings, ABC):
 
     def require_table_format(self) -> TableFormat:
         """Return the table format, which these kinds always have."""
-        made = table_formats()[self.format].from_settings(self.catalog)
-        made.storage_options = self.storage_options
-        return made
+        return table_formats()[self.format](self.catalog, self.storage_options)
 
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Refuse names that folders and the tables in them can't have; see SinkSettings."""
@@ -87,28 +89,39 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         pipeline: the pipeline's name.
         table_format: of the tables.
         record_filter: which records are written, and which of their columns.
-        dead_letters: takes records that can't be converted.
+        properties: of tables that are created.
+        keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
         policy: when the tables are maintained.
+
+    Attributes:
+        holds_small: see Staging.
     """
+
+    holds_small: ClassVar[bool] = False
 
     def __init__(
         self,
         place: EpochPlace,
         pipeline: str,
         table_format: TableFormat,
-        record_filter: RecordFilter | None,
+        record_filter: RecordFilter | None = None,
         *,
-        dead_letters: DeadLetters,
-        policy: MaintenancePolicy,
-        holds_small: bool = False,
+        properties: Mapping[str, str] | None = None,
+        keeps_bad_records: bool = False,
+        policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
         self._path = place.path
         self._format = table_format
         self._policy = policy
         self._maintenance = Maintenance(self._maintain, policy.every_s)
-        self._dead_letters = dead_letters
+        retention = table_format.retention_properties(policy.keep_s)
+        self._properties = {**retention, **(properties or {})}
+        self._dead_letters = DeadLetters(
+            place, is_enabled=keeps_bad_records, mod_columns=self._mod_columns()
+        )
         self._application = application_of(pipeline)
-        self._staging = Staging(place, Preparation(record_filter), holds_small=holds_small)
+        preparation = Preparation(record_filter or RecordFilter())
+        self._staging = Staging(place, preparation, holds_small=self.holds_small)
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(place, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}
@@ -129,10 +142,6 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         last = max((version for version in versions if version is not None), default=None)
         committed = None if last is None else us_to_datetime(last)
         return output_position(self._watermarks.last(), committed, is_one_commit=False)
-
-    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Stage an epoch beside the output; see Sink."""
-        return self._staging.stage(epoch, epoch_id)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Create all tables, also those without rows; see Sink."""
@@ -157,14 +166,27 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
     def _make(self, spark: SparkSession, path: str, table: str) -> T:
         """Return the table for one of Spanner's; it need not exist yet."""
 
-    @abstractmethod
+    @staticmethod
+    def _mod_columns() -> Sequence[str]:
+        """Return what identifies the mods of a bad row; see DeadLetters."""
+        return ("key",)
+
     def _add(
         self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
     ) -> None:
-        """Add a table's rows of a scan's staged chunk once, however often it is tried.
+        """Add a table's rows of staged records once, however often it is tried.
 
-        begin_scan() has created the table.
+        The table has the columns.
         """
+        made = self._table(changes.sparkSession, table)
+        self._dead_letters.write(
+            lambda is_checked: made.rows_of(changes, columns, is_checked=is_checked),
+            lambda rows: made.add(rows.select("row.*"), append_id),
+            changes,
+            table,
+            append_id.low_watermark,
+            chunk=append_id.chunk,
+        )
 
     def _last_version(self, spark: SparkSession, table: str) -> int | None:
         """Take a table over, and return the version of its last epoch; None for none."""

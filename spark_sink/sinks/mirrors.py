@@ -15,7 +15,6 @@ from pydantic import model_validator
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.delta.features import CHANGE_DATA_FEED
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, Former
@@ -29,10 +28,10 @@ from slackwater.spark_sink.sinks.former_rows import (
 from slackwater.spark_sink.sinks.managed_tables import ManagedTables, ManagedTableSettings
 from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
-from slackwater.spark_sink.sql.latest_changes import columns_by_table, whole_rows
+from slackwater.spark_sink.sql.latest_changes import columns_by_table
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, incomplete_error, low_watermark_at
 from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror, require_own_names
-from slackwater.spark_sink.tables.table_changes import AppendId, MergeId
+from slackwater.spark_sink.tables.table_changes import MergeId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -104,12 +103,12 @@ class Mirrors(ManagedTables[MirrorTable]):
     """Merges each epoch into the mirrors of the tables that it changes.
 
     Args:
-        place, pipeline, table_format, policy: see ManagedTables.
-        record_filter: which records are applied.
         gone_rows: what becomes of rows that the table no longer has.
-        properties: of tables that are created.
-        keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
+        The others: see ManagedTables.
     """
+
+    # A table refuses a merge for a low watermark that it has, or for an earlier one.
+    holds_small = True
 
     def __init__(
         self,
@@ -128,16 +127,11 @@ class Mirrors(ManagedTables[MirrorTable]):
             pipeline,
             table_format,
             record_filter,
-            dead_letters=DeadLetters(place, is_enabled=keeps_bad_records),
+            properties=properties,
+            keeps_bad_records=keeps_bad_records,
             policy=policy,
-            # A table refuses a merge for a low watermark that it has, or for an earlier one.
-            holds_small=True,
         )
         self._gone_rows = gone_rows
-        self._properties = {
-            **table_format.retention_properties(policy.keep_s),
-            **(properties or {}),
-        }
         self._former = Former()
         self._corrections: MirrorCorrections | None = None
         self._unpublished: frozenset[str] = frozenset()
@@ -192,7 +186,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             path = self._place(table)
             version = self._format.version_at(spark, path, self._application, low_watermark)
             settings = self._format.session_settings(path)
-            return TableVersion(table, self._format.name(spark, path), version, settings)
+            return TableVersion(table, self._format.name(path), version, settings)
 
         wanted = re.compile(joined(names) or ".*", re.DOTALL)
         existing = sorted(filter(wanted.fullmatch, self._existing_tables(spark)))
@@ -230,7 +224,7 @@ class Mirrors(ManagedTables[MirrorTable]):
     def publish_complete(self, spark: SparkSession, table: str, low_watermark: datetime) -> None:
         """Publish the low watermark of a table that is complete now; see Rescannable."""
         merge_id = MergeId(self._application, low_watermark)
-        self._table(spark, table).publish_watermark(merge_id)
+        self._access(spark, table).publish_watermark(merge_id)
 
     def forget_former(self, former: Former) -> None:
         """Have the next epoch drop what former tables and columns left; see CurrentRows."""
@@ -246,19 +240,6 @@ class Mirrors(ManagedTables[MirrorTable]):
         """Publish the mirrors' first low watermark: they are complete now. See Sink."""
         super().end_scan(spark, records, low_watermark)
         self._publish_watermark(spark, self._scanned_tables, low_watermark)
-
-    def _add(
-        self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
-    ) -> None:
-        mirror = self._table(changes.sparkSession, table)
-        self._dead_letters.write(
-            lambda is_checked: whole_rows(changes, table, columns, is_checked=is_checked),
-            lambda rows: mirror.add(rows.select("row.*"), append_id),
-            changes,
-            table,
-            append_id.low_watermark,
-            chunk=append_id.chunk,
-        )
 
     def _small(self, epoch_id: int, summary: EpochSummary) -> SmallEpoch | None:
         """Return a staged epoch that the driver folds; None for one that Spark has to."""
@@ -370,7 +351,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         merge_id = MergeId(self._application, watermark)
         with self._format.at_once():
             self._at_once(
-                lambda table: self._table(spark, table).publish_watermark(merge_id),
+                lambda table: self._access(spark, table).publish_watermark(merge_id),
                 [(table,) for table in changed if table not in self._unpublished],
             )
 

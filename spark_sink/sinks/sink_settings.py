@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from slackwater.setting_values import Duration, Section, TextMapping
+from slackwater.setting_values import Section, TextMapping
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -26,7 +26,6 @@ from slackwater.spark_sink.output.hadoop_files import (
     require_catalog,
     require_file_system,
 )
-from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.object_store import (
     SCHEMES,
     is_object_store,
@@ -36,18 +35,11 @@ from slackwater.spark_sink.output.object_store import (
 from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, without_scheme
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.registry import table_formats
-from slackwater.timestamp import ms_to_seconds
 
 if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace
 
-_HOUR_MS: Final = 3_600_000
-# A stream finds in Delta's log where it stopped. In Iceberg a snapshot makes every commit larger.
-_DAY_MS: Final = 24 * _HOUR_MS
-# What delta-rs takes for another character, or can't have, in a path.
-_NOT_AS_IT_IS: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 _READ_DIFFERENTLY: Final = re.compile(r"%[0-9A-Fa-f]{2}|[#?]")
 
 
@@ -61,15 +53,6 @@ def one_of(value: object, names: Sequence[str]) -> object:
         *others, last = map(repr, names)
         raise ValueError(f"Input should be {', '.join(others)} or {last}")
     return value
-
-
-def _never(value: object) -> object:
-    return None if value == "never" else value
-
-
-_Never = BeforeValidator(
-    _never, json_schema_input_type=Annotated[int, Duration()] | Literal["never"] | None
-)
 
 
 def _absolute(place: str) -> str:
@@ -284,49 +267,6 @@ class SinkSettings(Section, ABC):
     def _separate_directories(self) -> Self:
         if _one_spelling(self.path) == _one_spelling(self.checkpoint):
             raise ValueError(f"path and checkpoint are both {self.path}; they must differ")
-        return self
-
-
-class TableSettings(SinkSettings, ABC):
-    """The settings of kinds that write tables, or can write them.
-
-    Attributes:
-        compact_every: milliseconds after which small files become large ones; None for never.
-        keep_versions: milliseconds for which a version that was replaced can still be read; None
-            for ever.
-        are_streamed: others may read the output as a stream, and continue where they stopped.
-    """
-
-    are_streamed: ClassVar[bool] = True
-
-    compact_every: Annotated[Annotated[int, Duration(60_000)] | None, _Never] = _HOUR_MS
-    keep_versions: Annotated[Annotated[int, Duration(600_000)] | None, _Never] = _HOUR_MS
-
-    @property
-    def spark_needs(self) -> frozenset[str]:
-        """Nothing for the format, which tasks and the driver write; see SinkSettings."""
-        return super().spark_needs - {self.format}
-
-    @property
-    def maintenance_policy(self) -> MaintenancePolicy:
-        """When the output is maintained."""
-        every, keep = self.compact_every, self.keep_versions
-        is_streamed = self.are_streamed and self.format == Delta.using
-        if is_streamed and "keep_versions" not in self.model_fields_set:
-            keep = _DAY_MS
-        return MaintenancePolicy(
-            None if every is None else ms_to_seconds(every),
-            None if keep is None else ms_to_seconds(keep),
-        )
-
-    @model_validator(mode="after")
-    def _path_that_delta_rs_takes_as_it_is(self) -> Self:
-        is_table_on_disk = self.format == Delta.using and self.is_on_disk
-        if is_table_on_disk and (match := _NOT_AS_IT_IS.search(self.path)):
-            raise ValueError(
-                f"path has {match[0]!r}, which the writer of Delta tables takes for another"
-                " character, or refuses: choose another name"
-            )
         return self
 
 

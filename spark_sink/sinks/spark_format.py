@@ -85,7 +85,7 @@ class SparkFormat(StagedByTasks, LoggedScans):
         self._format = file_format
         self._options = {**write_options(file_format), **options}
         self._envelope = envelope
-        self._staging = Staging(place, Preparation(record_filter))
+        self._staging = Staging(place, Preparation(record_filter or RecordFilter()))
         self._scanned = self._staging.for_scan()
         self._watermarks = WatermarkLog(place, pipeline)
 
@@ -93,10 +93,6 @@ class SparkFormat(StagedByTasks, LoggedScans):
         """Return the watermark log's last line; see Sink."""
         self._staging.take_over(spark)
         return output_position(self._watermarks.last(), None, is_one_commit=False)
-
-    def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Stage an epoch beside the output; see Sink."""
-        return self._staging.stage(epoch, epoch_id)
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.output.dead_letters import DeadLetters
-from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (
     ManagedTables,
@@ -19,15 +17,13 @@ from slackwater.spark_sink.sinks.managed_tables import (
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import COLUMNS_OF_TABLES, columns_by_table
 from slackwater.spark_sink.tables.table_changes import AppendId
-from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
+    from slackwater.spark_sink.tables.changelog_table import ChangelogTable
 
 
 class TypedChangelogSettings(ManagedTableSettings):
@@ -55,40 +51,14 @@ class TypedChangelogSettings(ManagedTableSettings):
 
 
 class TypedChangelogs(ManagedTables["ChangelogTable"]):
-    """Appends each epoch to the typed changelogs of the tables that it changes.
+    """Appends each epoch to the typed changelogs of the tables that it changes."""
 
-    Args:
-        place, pipeline, table_format, record_filter, policy: see ManagedTables.
-        properties: of tables that are created.
-        keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
-    """
-
-    def __init__(
-        self,
-        place: EpochPlace,
-        pipeline: str,
-        table_format: TableFormat,
-        record_filter: RecordFilter | None = None,
-        *,
-        properties: Mapping[str, str] | None = None,
-        keeps_bad_records: bool = False,
-        policy: MaintenancePolicy = NO_MAINTENANCE,
-    ) -> None:
+    @staticmethod
+    def _mod_columns() -> Sequence[str]:
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.typed_rows import MOD_ID
 
-        super().__init__(
-            place,
-            pipeline,
-            table_format,
-            record_filter,
-            dead_letters=DeadLetters(place, is_enabled=keeps_bad_records, mod_columns=MOD_ID),
-            policy=policy,
-        )
-        self._properties = {
-            **table_format.retention_properties(policy.keep_s),
-            **(properties or {}),
-        }
+        return MOD_ID
 
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
@@ -149,25 +119,8 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             return False
         return True
 
-    def _add(
-        self, changes: DataFrame, table: str, columns: Sequence[Column], append_id: AppendId
-    ) -> None:
-        from slackwater.spark_sink.typed_rows import typed_rows
-
-        changelog = self._table(changes.sparkSession, table)
-        self._dead_letters.write(
-            lambda is_checked: typed_rows(
-                changes, table, columns, changelog.schema, is_checked=is_checked
-            ),
-            lambda rows: changelog.add(rows.select("row.*"), append_id),
-            changes,
-            table,
-            append_id.low_watermark,
-            chunk=append_id.chunk,
-        )
-
     def _make(self, spark: SparkSession, path: str, table: str) -> ChangelogTable:
-        from slackwater.spark_sink.tables.changelogs.changelog_table import ChangelogTable
+        from slackwater.spark_sink.tables.changelog_table import ChangelogTable
 
         access, properties = self._access(spark, table), self._properties
         return ChangelogTable(spark, path, table, self._format, access, properties=properties)

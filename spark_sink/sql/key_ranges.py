@@ -66,9 +66,9 @@ def range_condition(
     """
     conditions = ["true"]
     if after is not None:
-        conditions += [*_prunes(order, after, ">="), _is_behind(order, after)]
+        conditions.append(_is_behind(order, after))
     if through is not None:
-        conditions += [*_prunes(order, through, "<="), f"NOT {_is_behind(order, through)}"]
+        conditions.append(f"NOT {_is_behind(order, through)}")
     return " AND ".join(conditions)
 
 
@@ -97,17 +97,6 @@ def _comparable(column: Column, key: Mapping[str, Any]) -> Iterator[tuple[str, s
     if column.spark_type in _FLOATS:
         yield f"(NOT isnan({of_row}))", f"(NOT isnan({of_key}))"
     yield of_row, of_key
-
-
-def _prunes(order: SortOrder, key: Mapping[str, Any], word: str) -> Iterator[str]:
-    """Yield what follows for the first column, by which Spark skips files."""
-    first = next(iter(order.columns), None)
-    if first is None or first.name in order.descending or key[first.name] is None:
-        return
-    if first.spark_type in _FLOATS or first.spanner_type.startswith(_ENUM):
-        return
-    is_in = f"{identifier(first.name)} {word} {_value(first, key)}"
-    yield is_in if word == ">=" else f"({identifier(first.name)} IS NULL OR {is_in})"
 
 
 def _value(column: Column, key: Mapping[str, Any]) -> str:

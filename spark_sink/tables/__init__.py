@@ -10,8 +10,8 @@ decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 - row_merges: what an epoch does to rows and files.
 - managed_table: what mirrors and typed changelogs share; when columns are added.
 - mirror_table: a table kept equal to Spanner's; its merge and its low watermark.
+- changelog_table: a table of all changes of one of Spanner's; which columns it has.
 - rescans: how a mirror is made equal to its table again.
-- changelogs: tables of all changes of one of Spanner's tables.
 - table_history: which version stands at a low watermark; iceberg_history: the commits.
 - cut: the versions of several tables at one low watermark.
 """

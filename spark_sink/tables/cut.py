@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slackwater.spark_sink.errors import AsOfTimeError
-from slackwater.spark_sink.output.watermark_log import LoggedWatermark, WatermarkLog
+from slackwater.spark_sink.output.watermark_lines import LogLine
+from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.timestamp import datetime_to_rfc3339
 
 
@@ -36,13 +37,13 @@ class Cut:
     tables: tuple[TableVersion, ...]
 
 
-def low_watermark_at(log: WatermarkLog, time: datetime | None) -> LoggedWatermark:
-    """Return the newest low watermark at or before a time; for None, the newest of all.
+def low_watermark_at(log: WatermarkLog, time: datetime | None) -> LogLine:
+    """Return the line of the newest low watermark at or before a time; for None, the newest of all.
 
     Raises:
         AsOfTimeError: there is none, or another pipeline has written it.
     """
-    logged = log.last() if time is None else log.last_until(time)
+    logged = log.last(time)
     if logged is None:
         first = log.first()
         if time is None or first is None:
@@ -54,7 +55,7 @@ def low_watermark_at(log: WatermarkLog, time: datetime | None) -> LoggedWatermar
             f"{log.path} has no low watermark at or before {datetime_to_rfc3339(time)}.",
             f"The first one is {datetime_to_rfc3339(first.low_watermark)}",
         )
-    if logged.pipeline not in (None, log.pipeline):
+    if logged.pipeline != log.pipeline:
         raise AsOfTimeError(
             f"the low watermark {datetime_to_rfc3339(logged.low_watermark)} in {log.path} is of"
             f" another pipeline, {logged.pipeline!r}.",

@@ -56,11 +56,6 @@ class Delta(TableFormat):
     marks_refused = " ,;{}()\n\t="
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = (COLUMN_MAPPING, ("name",))
 
-    @classmethod
-    def from_settings(cls, catalog: str | None) -> Delta:  # noqa: ARG003
-        """Return the format for one sink; see TableFormat."""
-        return cls()
-
     @staticmethod
     def spark_conf(spark_version: str) -> dict[str, str]:
         """Return the Spark settings for Delta; the jars come from Maven at the first start.
@@ -86,9 +81,8 @@ class Delta(TableFormat):
             "spark.databricks.delta.properties.defaults.checkpointInterval": "30",
         }
 
-    def name(self, spark: SparkSession, path: str) -> str:
-        """Return the table's quoted name in Spark SQL."""
-        del spark
+    def name(self, path: str) -> str:
+        """Return a table's quoted name in Spark SQL; see TableFormat."""
         return f"delta.{identifier(path)}"
 
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:

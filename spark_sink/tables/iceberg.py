@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import PublishError, UnknownFormatError
@@ -40,31 +39,10 @@ _METADATA_PROPERTIES: Final[Mapping[str, str]] = {
 
 
 class Iceberg(TableFormat):
-    """The table format Apache Iceberg.
-
-    Args:
-        namespace: a catalog of the session and a namespace, as in SQL; None for tables in folders.
-        storage_options: see TableFormat.
-
-    Attributes:
-        namespace: as given.
-    """
+    """The table format Apache Iceberg."""
 
     using = "iceberg"
     has_catalogs = True
-
-    def __init__(
-        self,
-        namespace: str | None = None,
-        storage_options: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self.namespace = namespace
-        self.storage_options = storage_options
-
-    @classmethod
-    def from_settings(cls, catalog: str | None) -> Iceberg:
-        """Return the format for one sink; see TableFormat."""
-        return cls(catalog)
 
     @staticmethod
     def spark_conf(spark_version: str) -> dict[str, str]:
@@ -89,19 +67,16 @@ class Iceberg(TableFormat):
             ),
         }
 
-    def name(self, spark: SparkSession, path: str) -> str:
-        """Return the table's quoted name in Spark SQL; a catalog of files is configured for it."""
+    def name(self, path: str) -> str:
+        """Return a table's quoted name in Spark SQL; see TableFormat."""
         table = identifier(posixpath.basename(path))
-        if self.namespace is not None:
-            return f"{self.namespace}.{table}"
-        for key, value in self.session_settings(path).items():
-            if spark.conf.get(key, None) is None:
-                spark.conf.set(key, value)
+        if self.catalog is not None:
+            return f"{self.catalog}.{table}"
         return f"{_file_catalog(path)}.{table}"
 
     def session_settings(self, path: str) -> Mapping[str, str]:
         """Return the settings of the table's catalog of files; see TableFormat."""
-        if self.namespace is not None:
+        if self.catalog is not None:
             return {}
         key = f"spark.sql.catalog.{_file_catalog(path)}"
         # Once the last of them is set, the catalog exists.
@@ -113,7 +88,7 @@ class Iceberg(TableFormat):
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 
-        return TablePlace(path, self.namespace, self.storage_options)
+        return TablePlace(path, self.catalog, self.storage_options)
 
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:
         """Return what writes a table; see TableFormat."""
@@ -145,7 +120,7 @@ class Iceberg(TableFormat):
 
     def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:
         """Return the properties by which a catalog removes metadata files; see TableFormat."""
-        is_catalogs = keep_s is not None and self.namespace is not None
+        is_catalogs = keep_s is not None and self.catalog is not None
         return _METADATA_PROPERTIES if is_catalogs else {}
 
     def read(

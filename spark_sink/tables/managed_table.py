@@ -124,6 +124,20 @@ class ManagedTable(ABC):
             self._load_schema()
         return is_new
 
+    @abstractmethod
+    def rows_of(
+        self, records: DataFrame, columns: Sequence[Column], *, is_checked: bool = False
+    ) -> DataFrame:
+        """Return the rows that records add to the table, in a column row.
+
+        Args:
+            records: rows of the output's contract, of any tables; of a mirror, those that insert
+                each of its rows once.
+            columns: the columns that the table's records name. After ensure_columns().
+            is_checked: a value that is not of its column's type becomes NULL and is reported in
+                the column bad_columns; otherwise the query fails.
+        """
+
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
         """Append rows in one commit, unless the table has this version or a later one.
 

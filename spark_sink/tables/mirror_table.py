@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.latest_changes import whole_rows
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import ManagedTable
 from slackwater.spark_sink.tables.row_merges.row_changes import (
@@ -169,6 +170,12 @@ class MirrorTable(ManagedTable):
         state = self._format.read_at_watermark(self._spark, self._path)
         return state is not None and state[1] == datetime_to_rfc3339(low_watermark)
 
+    def rows_of(
+        self, records: DataFrame, columns: Sequence[Column], *, is_checked: bool = False
+    ) -> DataFrame:
+        """Return the rows of an initial scan's records; see ManagedTable."""
+        return whole_rows(records, self._table, columns, is_checked=is_checked)
+
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
         """Append rows of an initial scan, which are not deleted, as ManagedTable does."""
         from pyspark.sql import functions as F
@@ -177,10 +184,6 @@ class MirrorTable(ManagedTable):
             at = F.lit(append_id.low_watermark)
             rows = rows.withColumns({IS_MARKED_DELETED: F.lit(False), CHANGED_AT: at})
         super().add(rows, append_id)
-
-    def publish_watermark(self, merge_id: MergeId) -> None:
-        """Write to the mirror's properties up to when it has all changes; see DriverAccess."""
-        self._access.publish_watermark(merge_id)
 
     def _column_definitions(self, columns: Sequence[Column]) -> str:
         soft = [f"{name} {kind}" for name, kind in SOFT_DELETE_COLUMNS.items()]

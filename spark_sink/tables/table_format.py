@@ -21,29 +21,31 @@ class TableFormat(ABC):
 
     A format is one module of this folder with one class; registry.py finds it by its name.
 
+    Args:
+        catalog: a catalog of the session and a namespace, as in SQL; None if tables are
+            directories.
+        storage_options: of the object store with the tables; see open_object_store().
+
     Attributes:
         using: the format's name in Spark SQL, as in CREATE TABLE ... USING, and in sink.format.
         has_catalogs: its tables can be in a catalog, which the setting sink.catalog names.
         marks_refused: marks that the name of a column must not have.
         names_any_column: a table property, and values of it with which a column may have any name.
-        storage_options: of the object store with the tables; see open_object_store().
+        catalog, storage_options: as given.
     """
 
     using: ClassVar[str]
     has_catalogs: ClassVar[bool] = False
     marks_refused: ClassVar[str] = ""
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
-    storage_options: Mapping[str, str] = MappingProxyType({})
 
-    @classmethod
-    @abstractmethod
-    def from_settings(cls, catalog: str | None) -> TableFormat:
-        """Return the format for one sink.
-
-        Args:
-            catalog: a catalog of the session and a namespace, as in SQL; None if tables are
-                directories.
-        """
+    def __init__(
+        self,
+        catalog: str | None = None,
+        storage_options: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.catalog = catalog
+        self.storage_options = storage_options
 
     @staticmethod
     @abstractmethod
@@ -58,8 +60,8 @@ class TableFormat(ABC):
         """
 
     @abstractmethod
-    def name(self, spark: SparkSession, path: str) -> str:
-        """Return the table's quoted name in Spark SQL."""
+    def name(self, path: str) -> str:
+        """Return a table's quoted name in Spark SQL, in a session with session_settings()."""
 
     @abstractmethod
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:

@@ -1,13 +1,9 @@
-"""A filter keeps the same records whether Spark or Python applies it, and loses no count."""
+"""What a filter leaves out is not written, and it loses no count."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,155 +11,54 @@ import deltalake
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from slackwater.demo.load import CHANGE_STREAM, Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.schema import ddl
 from slackwater.reader.transport.connection import Connection
-from slackwater.spark_sink.filters.column_filter import ColumnFilter
-from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
+from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
 from slackwater.worker_errors import decode
 from tests.emulators import NewDatabase
+from tests.epoch_rows import frame, of_two_tables, record
 from tests.epochs import EpochLoop
 from tests.services import settings
 from tests.sinks import Pipelines
 from tests.spark.test_initial_scan import verify
 
-TABLES = (
-    "Orders",
-    "orders",
-    "sales.Orders",
-    "sales_Orders",
-    "Or\nders",
-    "Orders2",
-    "Großkunden",
-    "",
-)
-TAGS = ("", "batch", "app=a,job=b", "batch\nnight", "(x|y)", "a.b")
-FILTERS = [
-    RecordFilter(),
-    RecordFilter(tables=("Orders",)),
-    RecordFilter(tables=("sales.*", "Or?ers*")),
-    RecordFilter(tables=("*ß*",)),
-    RecordFilter(tables=("sales.Orders|Orders",)),
-    RecordFilter(exclude_tables=("*Orders", "")),
-    RecordFilter(tables=("*s*",), exclude_tables=("sales.*",)),
-    RecordFilter(mod_types=(ModType.INSERT, ModType.DELETE)),
-    RecordFilter(transaction_tags=("batch*", "(x|y)")),
-    RecordFilter(exclude_transaction_tags=("a?b", "")),
-    RecordFilter(system_transactions=False),
-    RecordFilter(("*",), (), (ModType.UPDATE,), ("*a*",), ("batch",), system_transactions=False),
-]
-
-NO_TRANSACTION = {"transaction_tag": "", "is_system_transaction": False}
-START = datetime(2026, 1, 31, 9, tzinfo=UTC)
-COLUMNS = ("Item", "Amount", "Tags", "Note")
 LEFT_OUT = ["Orders.Details", "*.Receipt", "Customers.Balance", "*.Tags", "Customers.Changed"]
 
 
-def test_spark_and_python_keep_the_same_records(session: SparkSession) -> None:
-    names = ("table_name", "mod_type", "transaction_tag", "is_system_transaction")
-    rows = [
-        dict(zip(names, row, strict=True))
-        for row in itertools.product(TABLES, [str(m) for m in ModType], TAGS, (True, False))
-    ]
-    frame = session.createDataFrame([tuple(row.values()) for row in rows], list(names))
-    kept_of = [len(of_filter) for of_filter in agreed(frame, rows, FILTERS)]
-    assert kept_of[0] == len(rows)
-    # A glob has no alternatives.
-    assert kept_of[4] == 0
-    assert all(0 < count < len(rows) for count in kept_of[1:4] + kept_of[5:])
+def test_what_spark_makes_of_records_is_filtered_and_counted(session: SparkSession) -> None:
+    record_filter = RecordFilter(tables=("Keys",), exclude_columns=("*.Name",))
+    epoch = frame(session, of_two_tables(1))
+    prepared = Preparation(record_filter).prepare(epoch)
+    assert prepared.frame.schema.simpleString() == epoch.schema.simpleString()
+    [row] = prepared.frame.collect()
+    assert row.table_name == "Keys"
+    assert [mod.new_values for mod in row.mods] == ["{}"]
+    summary = prepared.counts().summary
+    assert (summary.records, summary.written) == (2, 1)
 
 
-def test_spark_and_python_leave_out_the_same_columns(session: SparkSession) -> None:
-    values = '{"Item": "a, \\"b\\"", "Amount":1.50,"Tags":["x",null],"Note":null}'
-    rows = [
-        (
-            START,
-            "t",
-            f"{number:08d}",
-            True,
-            table,
-            [(name, "{}", name == "Id", at) for at, name in enumerate(("Id", *COLUMNS))],
-            [("{}", values, "{}"), ("{}", "{}", values)],
-            *("UPDATE", "NEW_VALUES", 1, 1, "", False, "p", START),
-        )
-        for number, table in enumerate(TABLES)
-    ]
-    frame = session.createDataFrame(rows, ddl())
-    column_filter = ColumnFilter(("*.Item", "Or*.?*", "*ß*.Note"), ("*.Tags", "sales.*.Amount"))
-    cut = column_filter.apply_to_frame(frame)
-    assert cut.schema.simpleString() == frame.schema.simpleString()
-    filtered = [row.asDict(recursive=True) for row in cut.orderBy("record_sequence").collect()]
-    whole = [row.asDict(recursive=True) for row in frame.orderBy("record_sequence").collect()]
-    assert filtered == [column_filter.apply_to_row(row) for row in whole]
-    new_values = {row["table_name"]: row["mods"][0]["new_values"] for row in filtered}
-    assert new_values["Orders"] == '{"Item": "a, \\"b\\"","Amount":1.50,"Note":null}'
-    assert new_values["sales.Orders"] == '{"Item": "a, \\"b\\""}'
-    assert ColumnFilter().apply_to_frame(frame) is frame
-
-
-def test_spark_and_python_keep_the_same_changes(session: SparkSession) -> None:
-    texts = ("{}", '{"Item": {"Tags": 1}}', '{"Not\\u0065" : null,"x":1}', "")
-    captures = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES", "NEW_ROW")
-    shown = [
-        [table, kind, capture, [("{}", new, old) for new, old in mods]]
-        for table in TABLES
-        for kind in ModType
-        for capture in captures[: 3 if kind is ModType.UPDATE else 4]
-        for mods in ([(a, b), (b, b)] for a, b in itertools.product(texts, repeat=2))
-    ]
-    schema = "table_name string, mod_type string, value_capture_type string, mods"
-    schema += " array<struct<keys string, new_values string, old_values string>>"
-    frame = session.createDataFrame(shown, schema)
-    rows = [row.asDict(recursive=True) | NO_TRANSACTION for row in frame.collect()]
-    globs = (("*Orders.Note",), ("Orders.*", "*ß*.It?m"), ("*.Tags",))
-    filters = [RecordFilter(when_changed=of_filter) for of_filter in globs]
-    updates = [
-        len([row for row in of_filter if row["mod_type"] == "UPDATE"])
-        for of_filter in agreed(frame, rows, filters)
-    ]
-    assert updates[0] > 0
-    assert updates[1] > 0
-    assert updates[2] == 0
-    require_refusals(session, schema)
-
-
-def agreed(
-    frame: DataFrame, rows: Sequence[dict[str, Any]], filters: Sequence[RecordFilter]
-) -> list[list[dict[str, Any]]]:
-    """Return for each filter the rows that it keeps, by Spark, by Python and by Arrow."""
-    conditions = [record_filter.condition() for record_filter in filters]
-    of_spark = [list(row) for row in frame.select(*conditions).collect()]
-    of_python = [[record_filter.keeps(row) for record_filter in filters] for row in rows]
-    assert of_spark == of_python
-    records = pa.RecordBatch.from_pylist(rows)
-    for record_filter, decided in zip(filters, zip(*of_python, strict=True), strict=True):
-        assert record_filter.mask(records).to_pylist() == list(decided)
-    return [list(itertools.compress(rows, column)) for column in zip(*of_python, strict=True)]
-
-
-def require_refusals(session: SparkSession, schema: str) -> None:
-    """Updates that do not tell what they changed fail Spark's job, unless they are filtered out."""
-    mods = [("{}", '{"Note": 1}', "{}")]
-    frame = session.createDataFrame([("Orders", "UPDATE", "NEW_ROW", mods)], schema)
-    record_filter = RecordFilter(when_changed=("Orders.Note",))
+def test_a_task_s_refusal_reaches_the_driver_whole(session: SparkSession) -> None:
+    update = record(
+        "UPDATE",
+        [({"Id": "1"}, {"Name": "n"}, {})],
+        {"Id": "INT64", "Name": "STRING"},
+        at=1,
+        capture="NEW_ROW",
+    )
+    preparation = Preparation(RecordFilter(when_changed=("*.Name",)))
     with pytest.raises(PySparkException) as caught:
-        frame.where(record_filter.condition()).collect()
-    record = decode(str(caught.value))
-    assert record is not None
-    assert (record.error_class, record.user_error) == ("UnknownChangesError", True)
-    other = replace(record_filter, exclude_tables=("Or*",))
-    assert frame.where(other.condition()).collect() == []
-    mods = [("{}", "[]", "{}")]
-    wrong = session.createDataFrame([("Orders", "UPDATE", "NEW_VALUES", mods)], schema)
-    with pytest.raises(PySparkException, match="not a JSON object"):
-        wrong.where(record_filter.condition()).collect()
+        preparation.prepare(frame(session, [update])).frame.collect()
+    refusal = decode(str(caught.value))
+    assert refusal is not None
+    assert (refusal.error_class, refusal.user_error) == ("UnknownChangesError", True)
 
 
 @pytest.mark.long

@@ -17,9 +17,10 @@ from slackwater.spark_sink.tables.by_driver import delta_version
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges import file_merge
-from tests.epoch_rows import on_disk
-from tests.merge_epochs import COLUMNS, one, operations, publish, record
-from tests.mirrors import current, iceberg_table
+from tests.epoch_rows import on_disk, write
+from tests.merge_epochs import COLUMNS, one, operations, record
+from tests.mirrors import current
+from tests.read_tables import iceberg_at
 
 
 def of_delta(session: SparkSession, path: Path) -> list[list[dict[str, Any]]]:
@@ -40,7 +41,7 @@ def of_iceberg(session: SparkSession, path: Path) -> list[list[dict[str, Any]]]:
         Iceberg().read(session, str(path)),
     )
     return [
-        iceberg_table(path).scan().to_arrow().to_pylist(),
+        iceberg_at(path).scan().to_arrow().to_pylist(),
         *([row.asDict() for row in read.collect()] for read in frames),
     ]
 
@@ -55,7 +56,7 @@ def marks_of_delta(path: Path) -> dict[str, int]:
 
 def marks_of_iceberg(path: Path) -> dict[str, int]:
     """Return how many rows of each file are in files of deletes, of which each has one at most."""
-    tasks = list(iceberg_table(path).scan().plan_files())
+    tasks = list(iceberg_at(path).scan().plan_files())
     assert all(len(task.delete_files) <= 1 for task in tasks)
     return {
         Path(task.file.file_path).name: sum(d.record_count for d in task.delete_files)
@@ -98,12 +99,12 @@ def test_of_large_files_rows_are_marked_as_gone(
         # Each by a new process.
         sink = Mirrors(on_disk(tmp_path), "orders", made(), gone_rows=gone_rows)
         sink.position(session)
-        publish(session, sink, epoch, [record(epoch, change, columns, "T")])
+        write(session, sink, epoch, record(epoch, change, columns, "T"))
 
     sink = Mirrors(on_disk(tmp_path), "orders", made(), gone_rows=gone_rows)
     sink.position(session)
     rows = [("INSERT", {"Id": str(key)}, {"A": "one", "B": "b"}, capture) for key in expected]
-    publish(session, sink, 1, [record(1, row, columns, "T") for row in rows])
+    write(session, sink, 1, *[record(1, row, columns, "T") for row in rows])
     [first] = marks(tmp_path / "T")
     for epoch in (2, 3, 4):
         whole = {"B": "b"} if capture == "NEW_ROW" else {}
@@ -143,10 +144,10 @@ def test_a_large_share_of_rows_that_are_gone_is_not_read_any_more(
     sink = Mirrors(on_disk(tmp_path), "orders", made())
     sink.position(session)
     rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(8)]
-    publish(session, sink, 1, [record(1, row, COLUMNS, "T") for row in rows])
+    write(session, sink, 1, *[record(1, row, COLUMNS, "T") for row in rows])
     for epoch in range(2, 6):
         change = ("UPDATE", {"Id": str(epoch)}, {"A": "two"}, "NEW_ROW")
-        publish(session, sink, epoch, [record(epoch, change, COLUMNS, "T")])
+        write(session, sink, epoch, record(epoch, change, COLUMNS, "T"))
         assert sum(marks(tmp_path / "T").values()) <= 2
     expected = [(key, "two" if 2 <= key < 6 else "one") for key in range(8)]
     for rows_there in read_all(session, tmp_path / "T"):
@@ -160,7 +161,7 @@ def test_a_delta_table_whose_owner_wants_no_marks_is_written_again(
     properties = {"delta.enableDeletionVectors": "false"}
     sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
     for epoch, text in enumerate(("one", "two"), 1):
-        publish(session, sink, epoch, one(epoch, text))
+        write(session, sink, epoch, *one(epoch, text))
     assert [row["A"] for row in current(tmp_path / "T").rows] == ["two"]
     assert DeltaTable(tmp_path / "T").protocol().min_reader_version == 1
 
@@ -170,11 +171,11 @@ def test_marks_that_spark_has_made_are_heeded(session: SparkSession, tmp_path: P
     properties = {"delta.enableDeletionVectors": "true"}
     sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
     rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(40)]
-    publish(session, sink, 1, [record(1, row, COLUMNS, "T") for row in rows])
+    write(session, sink, 1, *[record(1, row, COLUMNS, "T") for row in rows])
     session.sql(f"DELETE FROM delta.`{tmp_path}/T` WHERE Id IN (1, 2)")
     assert sum(marks_of_delta(tmp_path / "T").values()) == 2
     change = ("UPDATE", {"Id": "3"}, {"A": "two"}, "NEW_ROW")
-    publish(session, sink, 2, [record(2, change, COLUMNS, "T")])
+    write(session, sink, 2, record(2, change, COLUMNS, "T"))
     assert sum(marks_of_delta(tmp_path / "T").values()) == 3
     expected = [(key, "two" if key == 3 else "one") for key in range(40) if key not in (1, 2)]
     for there in of_delta(session, tmp_path / "T"):
@@ -197,12 +198,12 @@ def test_rows_whose_texts_arrow_can_not_hold_are_refused(
     made, _, _ = FORMATS[file_format]
     sink = Mirrors(on_disk(tmp_path), "orders", made())
     sink.position(session)
-    publish(session, sink, 1, one(1, "one"))
+    write(session, sink, 1, *one(1, "one"))
     with monkeypatch.context() as patch:
         patch.setattr(file_merge, "updated_rows", overflow)
         with pytest.raises(ObjectStoreError, match="offset overflow"):
-            publish(session, sink, 2, one(2, "two"))
-    publish(session, sink, 2, one(2, "two"))
+            write(session, sink, 2, *one(2, "two"))
+    write(session, sink, 2, *one(2, "two"))
     assert [row["A"] for row in current(tmp_path / "T").rows] == ["two"]
 
 
@@ -216,14 +217,14 @@ def test_readers_of_changes_see_those_of_rows(
     properties = {"delta.enableChangeDataFeed": "true"}
     sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
     rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(20)]
-    publish(session, sink, 1, [record(1, row, COLUMNS, "T") for row in rows])
+    write(session, sink, 1, *[record(1, row, COLUMNS, "T") for row in rows])
     changes = [
         ("UPDATE", {"Id": "3"}, {"A": "two"}, "NEW_ROW"),
         ("DELETE", {"Id": "4"}, {}, "NEW_ROW"),
         ("INSERT", {"Id": "20"}, {"A": "new"}, "NEW_ROW"),
     ]
     begun = DeltaTable(tmp_path / "T").version() + 1
-    publish(session, sink, 2, [record(2, change, COLUMNS, "T") for change in changes])
+    write(session, sink, 2, *[record(2, change, COLUMNS, "T") for change in changes])
     feed = session.read.option("readChangeFeed", "true").option("startingVersion", begun)
     seen = feed.format("delta").load(str(tmp_path / "T")).collect()
     assert {(row["_change_type"], row["Id"], row["A"]) for row in seen} == {

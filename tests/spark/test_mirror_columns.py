@@ -15,8 +15,8 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import on_disk
-from tests.merge_epochs import FOLDER, Change, publish, record
+from tests.epoch_rows import on_disk, write
+from tests.merge_epochs import FOLDER, Change, record
 from tests.mirror_epochs import START, Epochs
 from tests.mirrors import current
 
@@ -127,7 +127,7 @@ def test_a_table_without_key_columns_has_one_row(
             for place, change in enumerate(changes)
         ]
         at += len(changes)
-        publish(session, sink, number, records)
+        write(session, sink, number, *records)
         seen = current(tmp_path / FOLDER).rows
         there = [row for row in seen if not row.get("_is_deleted")]
         assert [{name: row[name] for name in "AB"} for row in there] == expected

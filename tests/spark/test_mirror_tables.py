@@ -39,7 +39,8 @@ from tests.mirror_epochs import (
     physical_types,
     remove_commits,
 )
-from tests.mirrors import current, iceberg_table
+from tests.mirrors import current
+from tests.read_tables import iceberg_at
 
 NANOSECONDS = "_At_nanoseconds"
 
@@ -284,7 +285,7 @@ def test_all_tables_are_read_as_of_one_time(
     epochs.sink = process()
     epochs.write()
     # A former owner publishes what it had merged, and files are compacted.
-    epochs.sink._table(session, "T").publish_watermark(MergeId(application_of("orders"), first))
+    epochs.sink._access(session, "T").publish_watermark(MergeId(application_of("orders"), first))
     epochs.sink._maintain(session, str(mirror))
     for time, rows_then in looks:
         cut = cut_at(time + timedelta(milliseconds=400))
@@ -347,7 +348,7 @@ def test_mirrors_are_what_bigquery_asks_for(
         assert all(re.fullmatch(r"\d{20}\.checkpoint\.parquet", name) for name in checkpoints)
         data = physical_types(mirror.glob("*.parquet"))
     else:
-        iceberg = iceberg_table(mirror)
+        iceberg = iceberg_at(mirror)
         assert iceberg.format_version == 2
         assert all(s.manifest_list.startswith(f"file://{mirror}/") for s in iceberg.snapshots())
         files = iceberg.inspect.files().to_pylist()

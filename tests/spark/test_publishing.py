@@ -18,7 +18,7 @@ from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import OutputPosition
 from tests.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.former_owner import frozen_at
-from tests.mirrors import iceberg_table
+from tests.read_tables import iceberg_at
 
 LONG = pytest.mark.long
 ONE_COMMIT: Mapping[str, Mapping[str, Any]] = {
@@ -125,7 +125,7 @@ def texts(path: Path, file_format: str) -> list[str]:
     if file_format == "delta":
         rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
     elif file_format == "iceberg":
-        rows = iceberg_table(path).scan().to_arrow().to_pylist()
+        rows = iceberg_at(path).scan().to_arrow().to_pylist()
     else:
         rows = ds.dataset(path, format=file_format).to_table().to_pylist()
     return [str(row["value"] or row["key"]) if "key" in row else str(row["mods"]) for row in rows]

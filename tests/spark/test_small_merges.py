@@ -24,7 +24,7 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
-from tests.epoch_rows import START, Record, on_disk
+from tests.epoch_rows import START, Record, on_disk, write
 from tests.merge_epochs import (
     COLUMNS,
     FOLDER,
@@ -33,11 +33,11 @@ from tests.merge_epochs import (
     FoldedBySpark,
     one,
     operations,
-    publish,
     record,
     value,
 )
-from tests.mirrors import current, iceberg_table
+from tests.mirrors import current
+from tests.read_tables import iceberg_at, sql_name
 from tests.typed_values import VALUES
 
 # Not names that a plain SQL statement may have.
@@ -96,7 +96,7 @@ def test_random_epochs_leave_the_rows_of_a_model_whoever_folds_them(
     columns = {**KEY, **dict.fromkeys(NAMES, "STRING")}
     rows = GoneRows(are_kept=keeps_deleted)
     sinks = {
-        way: sink(on_disk(tmp_path / way), "orders", format_class.from_settings(None), None, rows)
+        way: sink(on_disk(tmp_path / way), "orders", format_class(), None, rows)
         for way, sink in (("driver", Mirrors), ("spark", FoldedBySpark))
     }
     at = 0
@@ -105,7 +105,7 @@ def test_random_epochs_leave_the_rows_of_a_model_whoever_folds_them(
         records = [record(at + place, change, columns) for place, change in enumerate(changes)]
         at += len(records)
         for sink in sinks.values():
-            publish(session, sink, epoch, records)
+            write(session, sink, epoch, *records)
         for change in changes:
             apply(model, change)
         looks = [current(tmp_path / way / FOLDER).rows for way in sinks]
@@ -161,10 +161,10 @@ def test_values_of_all_types_are_the_same_whoever_folds_them(
     looks = []
     for way in (Mirrors, FoldedBySpark):
         path = tmp_path / way.__name__
-        sink = way(on_disk(path), "orders", format_class.from_settings(None))
-        publish(session, sink, 1, _named(inserts))
+        sink = way(on_disk(path), "orders", format_class())
+        write(session, sink, 1, *_named(inserts))
         first = sorted(map(repr, current(path / FOLDER).rows))
-        publish(session, sink, 2, _named(swapped))
+        write(session, sink, 2, *_named(swapped))
         looks.append((first, sorted(map(repr, current(path / FOLDER).rows))))
     assert looks[0] == looks[1]
     assert looks[0][0] != looks[0][1]
@@ -186,7 +186,7 @@ def _named(records: Sequence[Record]) -> list[Record]:
 def properties(path: Path) -> Mapping[str, str]:
     """Return a table's properties."""
     if (path / "metadata").exists():
-        return iceberg_table(path).properties
+        return iceberg_at(path).properties
     return DeltaTable(path).metadata().configuration
 
 
@@ -230,24 +230,24 @@ def test_a_former_owner_merges_nothing_after_an_epoch_that_adds_no_row(
     kind: str,
 ) -> None:
     """Its epoch ends earlier than its successor's."""
-    former = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
-    publish(session, former, 1, one(1, "one"))
+    former = Mirrors(on_disk(tmp_path), "orders", format_class())
+    write(session, former, 1, *one(1, "one"))
     delete: Change = ("DELETE", {"Id": "1"}, {}, "NEW_ROW")
     epoch = _nothing(3) if kind != "delete" else [record(3, delete, COLUMNS, "T")]
 
     def succeed() -> None:
-        successor = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+        successor = Mirrors(on_disk(tmp_path), "orders", format_class())
         successor.position(session.newSession())
-        publish(session.newSession(), successor, 3, epoch)
+        write(session.newSession(), successor, 3, *epoch)
 
     before_merge(monkeypatch, succeed)
     with pytest.raises(PublishError, match=TAKEN_OVER):
-        publish(session, former, 2, one(2, "former"))
+        write(session, former, 2, *one(2, "former"))
     expected = [] if kind == "delete" else ["one"]
     assert [row["A"] for row in current(tmp_path / "T").rows] == expected
     # Nor if it wakes before it has loaded the table.
     with suppress(PublishError):
-        publish(session, former, 2, one(2, "former"))
+        write(session, former, 2, *one(2, "former"))
     assert [row["A"] for row in current(tmp_path / "T").rows] == expected
 
 
@@ -258,22 +258,22 @@ def test_a_former_owner_that_has_read_the_table_merges_nothing(
     monkeypatch: pytest.MonkeyPatch,
     format_class: type[TableFormat],
 ) -> None:
-    former = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
-    publish(session, former, 1, one(1, "one"))
+    former = Mirrors(on_disk(tmp_path), "orders", format_class())
+    write(session, former, 1, *one(1, "one"))
 
     def succeed() -> None:
-        successor = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+        successor = Mirrors(on_disk(tmp_path), "orders", format_class())
         successor.position(session.newSession())
-        publish(session.newSession(), successor, 2, one(2, "two"))
-        publish(session.newSession(), successor, 3, one(3, "three"))
+        write(session.newSession(), successor, 2, *one(2, "two"))
+        write(session.newSession(), successor, 3, *one(3, "three"))
 
     before_merge(monkeypatch, succeed)
     with pytest.raises(PublishError, match=TAKEN_OVER):
-        publish(session, former, 2, one(2, "former"))
+        write(session, former, 2, *one(2, "former"))
     assert value(tmp_path) == "three"
     # Woken before it has loaded the table, it has nothing to do, or is refused.
     with suppress(PublishError):
-        publish(session, former, 2, one(2, "former"))
+        write(session, former, 2, *one(2, "former"))
     assert value(tmp_path) == "three"
     assert properties(tmp_path / "T")["slackwater.low_watermark"] == "2026-01-31T09:00:03.000000Z"
 
@@ -285,13 +285,13 @@ def test_an_epoch_whose_files_were_compacted_meanwhile_is_merged_again_at_once(
     monkeypatch: pytest.MonkeyPatch,
     format_class: type[TableFormat],
 ) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
-    publish(session, sink, 1, one(1, "one"))
+    sink = Mirrors(on_disk(tmp_path), "orders", format_class())
+    write(session, sink, 1, *one(1, "one"))
     keys = [("INSERT", {"Id": str(key)}, {"A": "other"}, "NEW_ROW") for key in (2, 3)]
     for epoch, change in enumerate(keys, 2):
-        publish(session, sink, epoch, [record(epoch, change, COLUMNS, "T")])
+        write(session, sink, epoch, record(epoch, change, COLUMNS, "T"))
     before_merge(monkeypatch, lambda: sink._maintain(session, str(tmp_path / "T")))
-    publish(session, sink, 4, one(4, "four"))
+    write(session, sink, 4, *one(4, "four"))
     assert sorted(row["A"] for row in current(tmp_path / "T").rows) == ["four", "other", "other"]
     # What the refused attempt had written is gone.
     folder = tmp_path / "T" / ("data" if format_class is Iceberg else "")
@@ -303,7 +303,7 @@ def test_many_epochs_leave_checkpoints_and_a_table_that_spark_reads(
 ) -> None:
     sink = Mirrors(on_disk(tmp_path), "orders", Delta())
     for epoch in range(1, 36):
-        publish(session, sink, epoch, one(epoch, f"e{epoch}"))
+        write(session, sink, epoch, *one(epoch, f"e{epoch}"))
     log = tmp_path / "T" / "_delta_log"
     assert len(list(log.glob("*.checkpoint.parquet"))) == 2
     rows = session.read.format("delta").load(str(tmp_path / "T")).collect()
@@ -314,14 +314,14 @@ def test_a_table_with_another_pipelines_transactions_is_merged_into(
     session: SparkSession, tmp_path: Path
 ) -> None:
     sink = Mirrors(on_disk(tmp_path), "orders", Delta())
-    publish(session, sink, 1, one(1, "one"))
+    write(session, sink, 1, *one(1, "one"))
     later = Transaction(application_of("other"), datetime_to_us(START + timedelta(days=1)))
     DeltaTable(tmp_path / "T").alter.set_table_properties(
         {"a": "b"},
         raise_if_not_exists=False,
         commit_properties=CommitProperties(app_transactions=[later]),
     )
-    publish(session, sink, 2, one(2, "two"))
+    write(session, sink, 2, *one(2, "two"))
     assert value(tmp_path) == "two"
 
 
@@ -329,11 +329,11 @@ def test_a_table_with_a_feature_that_is_not_known_is_refused(
     session: SparkSession, tmp_path: Path
 ) -> None:
     sink = Mirrors(on_disk(tmp_path), "orders", Delta())
-    publish(session, sink, 1, one(1, "one"))
+    write(session, sink, 1, *one(1, "one"))
     widening = "'delta.enableTypeWidening' = 'true'"
     session.sql(f"ALTER TABLE delta.`{tmp_path}/T` SET TBLPROPERTIES ({widening})")
     with pytest.raises(ObjectStoreError, match="typeWidening"):
-        publish(session, sink, 2, one(2, "two"))
+        write(session, sink, 2, *one(2, "two"))
     with pytest.raises(ObjectStoreError, match="typeWidening"):
         sink.position(session)
 
@@ -344,9 +344,9 @@ def test_a_query_for_large_numbers_finds_the_rows_that_are_not_numbers(
 ) -> None:
     """For Spark NaN is larger than all others, and it skips files by their statistics."""
     columns = {"Id": "INT64", "D": "FLOAT64"}
-    sink = Mirrors(on_disk(tmp_path), "orders", format_class.from_settings(None))
+    sink = Mirrors(on_disk(tmp_path), "orders", format_class())
     inserts = [("INSERT", {"Id": str(n)}, {"D": d}, "NEW_ROW") for n, d in ((1, "NaN"), (2, 0.5))]
-    publish(session, sink, 1, [record(1, change, columns, "T") for change in inserts])
+    write(session, sink, 1, *[record(1, change, columns, "T") for change in inserts])
     assert operations(tmp_path / "T") == ["driver"]
-    name = format_class.from_settings(None).name(session, str(tmp_path / "T"))
+    name = sql_name(session, format_class(), tmp_path / "T")
     assert [row["Id"] for row in session.table(name).where("D > 1").collect()] == [1]

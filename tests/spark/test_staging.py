@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +12,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from slackwater.reader.schema import SCHEMA
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bucket_place import Bucket
@@ -21,9 +19,7 @@ from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import FileWriter, written_files_of
 from slackwater.spark_sink.output.staging import Staging
-from slackwater.spark_sink.output.task_writer import TaskWriter
-from tests.epoch_rows import frame, inserts, of_two_tables, on_disk
-from tests.handed_on import HandedOn
+from tests.epoch_rows import frame, of_two_tables, on_disk
 from tests.object_stores import BUCKET, ServedStore, s3
 
 IS_GONE = "a task's file, is not there"
@@ -83,11 +79,7 @@ def test_in_a_store_a_part_of_what_tasks_staged_is_not_taken_for_all(
     session: SparkSession, store: ServedStore
 ) -> None:
     staging = Staging(Bucket(f"{store.path}/by-tasks", store.options))
-    text = staging.task_writer(session, from_arrow_schema(SCHEMA))
-    assert text is not None
-    records = [inserts(1, at=1), inserts(2, at=2)]
-    rows: Any = HandedOn.by_tasks(TaskWriter.from_text(text), records, session)
-    staging.stage(rows, 1)
+    staging.stage(frame(session, of_two_tables(1)), 1)
     staged = staging.read_staged(session, 1)
     assert staged.count() == 2
     last = max(store.names("by-tasks/_staging"))

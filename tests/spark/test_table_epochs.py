@@ -36,7 +36,7 @@ from tests.epoch_rows import (
     write,
 )
 from tests.object_stores import BUCKET, OTHERS, STORES, ServedStore
-from tests.read_tables import iceberg_at, rows_at
+from tests.read_tables import iceberg_at, rows_at, sql_name
 from tests.table_places import Place, names_of_all
 
 TABLES = ["delta", "iceberg"]
@@ -73,7 +73,7 @@ def texts(rows: DataFrame) -> list[str]:
 def by_spark(session: SparkSession, path: Path, file_format: str = "delta") -> DataFrame:
     if file_format == "iceberg":
         # In a path that is loaded, # has a meaning.
-        return session.table(Iceberg().name(session, str(path)))
+        return session.table(sql_name(session, Iceberg(), path))
     return session.read.format(file_format).load(str(path))
 
 

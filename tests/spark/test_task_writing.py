@@ -20,8 +20,6 @@ from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output import task_writer
 from slackwater.spark_sink.output.parquet_stats import rows_of
-from slackwater.spark_sink.output.preparation import Preparation
-from slackwater.spark_sink.output.staging import Staging
 from slackwater.spark_sink.output.task_writer import HANDED_ON, TaskWriter
 from slackwater.spark_sink.sink import EpochSummary, Sink, TaskWriting
 from tests.epoch_rows import (
@@ -32,7 +30,6 @@ from tests.epoch_rows import (
     low_watermark,
     make_sink,
     of_two_tables,
-    on_disk,
     write,
 )
 from tests.object_stores import ServedStore
@@ -126,47 +123,6 @@ def read_all(spark: SparkSession, path: Path, file_format: str) -> DataFrame:
     if file_format == "iceberg":
         return spark.read.format("iceberg").load(str(path))
     return spark.read.format(file_format).load(str(path))
-
-
-@pytest.mark.parametrize(
-    ("kind", "table_format"),
-    [
-        ("mirror", "delta"),
-        ("changelogs", "iceberg"),
-        pytest.param("mirror", "iceberg", marks=pytest.mark.long),
-        pytest.param("changelogs", "delta", marks=pytest.mark.long),
-    ],
-)
-def test_tables_get_the_same_rows_from_tasks_and_from_spark(
-    session: SparkSession, tmp_path: Path, kind: str, table_format: str
-) -> None:
-    left = []
-    for way, land in (("spark", write), ("tasks", write_in_tasks)):
-        sink = make_sink(tmp_path / way, kind=kind, format=table_format)
-        sink.position(session)
-        for epoch in (1, 2):
-            land(session, sink, epoch, *of_two_tables(epoch))
-        tables = (
-            session.read.format(table_format).load(str(tmp_path / way / name))
-            for name in ("sales.Orders", "Keys")
-        )
-        left.append([sorted(map(str, table.collect())) for table in tables])
-    assert left[0] == left[1]
-    assert all(left[0])
-
-
-def test_tasks_count_what_spark_counts(session: SparkSession, tmp_path: Path) -> None:
-    columns = ("table_name", "value_capture_type")
-    preparation = Preparation(distinct=columns, has_message_bytes=True)
-    staging = Staging(on_disk(tmp_path), preparation)
-    for epoch, records in ((1, of_two_tables(1)), (2, [])):
-        rows = frame(session, records)
-        counted_by: list[Any] = []
-        for epoch_rows in (rows, in_tasks(rows, staging.task_writer(session, rows.schema))):
-            staging.stage(epoch_rows, epoch)
-            distinct = [staging.distinct(epoch, name) for name in columns]
-            counted_by.append((distinct, staging.message_bytes(epoch)))
-        assert counted_by[0] == counted_by[1]
 
 
 @pytest.mark.parametrize("store", ["s3"], indirect=True)

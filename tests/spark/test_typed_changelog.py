@@ -22,7 +22,7 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import START, Mods, Record, frame, on_disk, record
-from tests.typed_changelogs import rows_of
+from tests.read_tables import rows_in, sql_name
 from tests.typed_values import VALUES
 
 # Iceberg compacts from five files on.
@@ -56,10 +56,10 @@ class Epochs:
             assert sink.position(self._session) == OutputPosition(at, None, "orders")
 
     def rows(self, table: str = "sales.Orders") -> list[dict[str, Any]]:
-        return sorted(rows_of(self.path / table), key=lambda row: row["commit_timestamp"])
+        return sorted(rows_in(self.path / table), key=lambda row: row["commit_timestamp"])
 
     def files(self, session: SparkSession) -> int:
-        name = self._format.name(session, str(self.path / "sales.Orders"))
+        name = sql_name(session, self._format, self.path / "sales.Orders")
         if self._format.using == "iceberg":
             return session.table(f"{name}.files").count()
         return len(session.table(name).inputFiles())

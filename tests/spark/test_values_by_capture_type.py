@@ -24,7 +24,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import START, Record, frame, low_watermark, make_sink, on_disk
 from tests.mirrors import current
-from tests.typed_changelogs import rows_of
+from tests.read_tables import rows_in
 from tests.typed_values import VALUES
 
 CAPTURES: Final = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
@@ -160,10 +160,10 @@ def test_rows_are_the_models(
             after[table.capture] += [(record[1], row) for record, row in table.changes]
             table.changes.clear()
     assert all(table.rows for table in tables)
-    kinds = {row["mod_type"] for row in rows_of(tmp_path / "typed" / f"T{CAPTURES[0]}")}
+    kinds = {row["mod_type"] for row in rows_in(tmp_path / "typed" / f"T{CAPTURES[0]}")}
     assert kinds == {"INSERT", "UPDATE", "DELETE"}
     for capture, expected in after.items():
-        rows = rows_of(tmp_path / "typed" / f"T{capture}")
+        rows = rows_in(tmp_path / "typed" / f"T{capture}")
         by_transaction = {row["server_transaction_id"]: row for row in rows}
         assert len(by_transaction) == len(rows) == len(expected)
         for transaction, typed_row in expected:

@@ -33,10 +33,9 @@ from slackwater.spark_sink.avro.wire_format import (
     SchemaIds,
     encode,
     namespace,
-    require_whole_rows,
     with_datetimes,
 )
-from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions, require_whole_rows
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.errors import PartialRowError, PublishError, SchemaRefusedError
 from tests.schema_registry import reads, running_registry
@@ -51,7 +50,7 @@ NEW_ROW = {"value_capture_type": "NEW_ROW_AND_OLD_VALUES"}
 
 def made(name: str) -> Envelope:
     envelope = envelopes()[name]
-    stamped = envelope.has_timestamp_options
+    stamped = envelope.has_changefeed_options
     return envelope(EnvelopeOptions(ORIGIN, updated=stamped, mvcc_timestamp=stamped))
 
 
@@ -228,9 +227,9 @@ def test_a_namespace_is_the_topic_and_where_tables_share_it_the_table() -> None:
 def test_changes_without_the_whole_row_are_refused_where_the_envelope_has_rows(kind: str) -> None:
     for envelope in set(envelopes()) - WITHOUT_ROWS:
         with pytest.raises(PartialRowError, match="value_capture_type = 'NEW_ROW'"):
-            require_whole_rows(kind, needs_whole_rows=made(envelope).needs_whole_rows)
+            require_whole_rows(kind, made(envelope), is_avro=True)
     for envelope in WITHOUT_ROWS:
-        require_whole_rows(kind, needs_whole_rows=made(envelope).needs_whole_rows)
+        require_whole_rows(kind, made(envelope), is_avro=True)
 
 
 def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> None:

@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater.spark_sink.output.watermark_log import LoggedWatermark, output_position
+from slackwater.spark_sink.output.watermark_lines import LogLine
+from slackwater.spark_sink.output.watermark_log import output_position
 from slackwater.spark_sink.sink import OutputPosition
 
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
 LATER = AT + timedelta(microseconds=1)
-LINE = LoggedWatermark(AT, "orders")
+LINE = LogLine(AT, '{"pipeline": "orders"}')
 
 
 @pytest.mark.parametrize(
@@ -22,11 +23,11 @@ LINE = LoggedWatermark(AT, "orders")
         (LINE, None, (AT, None, "orders"), (AT, None, "orders")),
         (LINE, AT, (AT, None, "orders"), (AT, None, "orders")),
         (LINE, LATER, (LATER, None, "orders"), (AT, LATER, "orders")),
-        (LoggedWatermark(LATER, None), AT, (LATER, None, None), (LATER, None, None)),
+        (LogLine(LATER, LINE.text), AT, (LATER, None, "orders"), (LATER, None, "orders")),
     ],
 )
 def test_a_later_commit_is_complete_only_if_it_is_the_epoch_s_only_one(
-    logged: LoggedWatermark | None,
+    logged: LogLine | None,
     committed: datetime | None,
     one_commit: tuple[datetime | None, datetime | None, str | None],
     several_commits: tuple[datetime | None, datetime | None, str | None],

@@ -19,7 +19,7 @@ from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sinks.registry import sink_kinds, spark_confs
-from slackwater.spark_sink.sinks.sink_settings import TableSettings
+from slackwater.spark_sink.sinks.table_settings import TableSettings
 from tests.unit.test_settings import MINIMAL, load, problems
 
 KAFKA = {

@@ -176,16 +176,6 @@ def test_a_file_without_its_line_is_passed_over_and_the_line_is_written_beside_i
     assert sorted(one.text for one in all_lines(tmp_path)) == [line(0).text, line(1).text]
 
 
-def test_the_log_of_an_earlier_version_is_read_on_and_left_as_it_is(tmp_path: Path) -> None:
-    files = LocalFiles(tmp_path)
-    former = json.dumps({"epoch": 3, "low_watermark": "2026-01-31T09:30:00.000000Z", "records": 1})
-    files.create("2026-01-31T09.json", f'{former}\n{{"epoch": 4, "low_wat')
-    assert latest_line(files) == LogLine(at(1800), former)
-    add_all(LogWriter(files, FILES_IN_ONE), (line(epoch) for epoch in range(1801, 1841)))
-    assert latest_line(files) == line(1840)
-    assert former in (tmp_path / "2026-01-31T09.json").read_text()
-
-
 def test_an_idle_day_leaves_few_lines(tmp_path: Path) -> None:
     idle = [line(epoch, records=0) for epoch in range(300)]
     add_all(LogWriter(LocalFiles(tmp_path), 10), [line(0), *idle[1:150], line(150), *idle[151:]])

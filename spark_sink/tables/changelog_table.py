@@ -13,10 +13,11 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import ManagedTable
 from slackwater.spark_sink.tables.table_changes import AppendId, MissingColumn
-from slackwater.spark_sink.typed_rows import MODS_MAX, record_columns
+from slackwater.spark_sink.typed_rows import record_columns, typed_rows
 from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY, in_pieces, typed_changes
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 STRUCTS: Final = (KEY, BEFORE, AFTER)
@@ -65,6 +66,12 @@ class ChangelogTable(ManagedTable):
             if field.name in STRUCTS and isinstance(field.dataType, StructType)
         }
 
+    def rows_of(
+        self, records: DataFrame, columns: Sequence[Column], *, is_checked: bool = False
+    ) -> DataFrame:
+        """Return a row for each mod of the table's records; see ManagedTable."""
+        return typed_rows(records, self._table, columns, self.schema, is_checked=is_checked)
+
     def add_records(
         self, records: pa.Table, columns: Sequence[Column], append_id: AppendId
     ) -> None:
@@ -83,7 +90,7 @@ class ChangelogTable(ManagedTable):
         rows = [
             typed_changes(piece, self._table, schema, of_records)
             for batch in records.to_batches()
-            for piece in in_pieces(batch, MODS_MAX)
+            for piece in in_pieces(batch)
         ]
         self._access.append_rows(pa.Table.from_batches(rows, schema), append_id)
 

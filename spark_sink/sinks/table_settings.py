@@ -1,0 +1,114 @@
+"""The settings of kinds that write tables, or can write them, on a disk or in an object store."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from abc import ABC
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from slackwater.own_folder import own_folder
+from slackwater.setting_values import Duration
+from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.spark_sink.output.maintenance import MaintenancePolicy
+from slackwater.spark_sink.output.object_store import is_object_store
+from slackwater.spark_sink.sinks.sink_settings import SinkSettings
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.timestamp import ms_to_seconds
+
+_HOUR_MS: Final = 3_600_000
+# A stream finds in Delta's log where it stopped. In Iceberg a snapshot makes every commit larger.
+_DAY_MS: Final = 24 * _HOUR_MS
+# What delta-rs takes for another character, or can't have, in a path.
+_NOT_AS_IT_IS: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+
+
+def _never(value: object) -> object:
+    return None if value == "never" else value
+
+
+_Never = BeforeValidator(
+    _never, json_schema_input_type=Annotated[int, Duration()] | Literal["never"] | None
+)
+
+
+class TableSettings(SinkSettings, ABC):
+    """The settings of kinds that write tables, or can write them.
+
+    Their output in an object store says all that a checkpoint says.
+
+    Attributes:
+        compact_every: milliseconds after which small files become large ones; None for never.
+        keep_versions: milliseconds for which a version that was replaced can still be read; None
+            for ever.
+        are_streamed: others may read the output as a stream, and continue where they stopped.
+    """
+
+    are_streamed: ClassVar[bool] = True
+
+    compact_every: Annotated[Annotated[int, Duration(60_000)] | None, _Never] = _HOUR_MS
+    keep_versions: Annotated[Annotated[int, Duration(600_000)] | None, _Never] = _HOUR_MS
+
+    @property
+    def spark_needs(self) -> frozenset[str]:
+        """Nothing for the format, which tasks and the driver write; see SinkSettings."""
+        return super().spark_needs - {self.format}
+
+    @property
+    def maintenance_policy(self) -> MaintenancePolicy:
+        """When the output is maintained."""
+        every, keep = self.compact_every, self.keep_versions
+        is_streamed = self.are_streamed and self.format == Delta.using
+        if is_streamed and "keep_versions" not in self.model_fields_set:
+            keep = _DAY_MS
+        return MaintenancePolicy(
+            None if every is None else ms_to_seconds(every),
+            None if keep is None else ms_to_seconds(keep),
+        )
+
+    @model_validator(mode="after")
+    def _path_that_delta_rs_takes_as_it_is(self) -> Self:
+        is_table_on_disk = self.format == Delta.using and self.is_on_disk
+        if is_table_on_disk and (match := _NOT_AS_IT_IS.search(self.path)):
+            raise ValueError(
+                f"path has {match[0]!r}, which the writer of Delta tables takes for another"
+                " character, or refuses: choose another name"
+            )
+        return self
+
+    @property
+    def has_expendable_checkpoint(self) -> bool:
+        """Whether it is the default one, in this machine's folder for temporary files."""
+        return self.is_in_store and self.checkpoint == _temporary_checkpoint(self.path)
+
+    def claim_places(self) -> None:
+        """Take the default checkpoint's folder; see SinkSettings."""
+        if self.has_expendable_checkpoint:
+            try:
+                own_folder(Path(self.checkpoint))
+            except OSError as error:
+                raise ObjectStoreError(
+                    f"the default checkpoint can't be used: {error}.",
+                    "Set sink.checkpoint to a folder of this user's, or TMPDIR to another folder",
+                ) from error
+
+    @model_validator(mode="before")
+    @classmethod
+    def _checkpoint_beside_object_store(cls, values: Any) -> Any:
+        """Fill in a checkpoint where the output says all that it says."""
+        if not isinstance(values, dict) or "checkpoint" in values:
+            return values
+        path = values.get("path")
+        if not isinstance(path, str) or not is_object_store(path):
+            return values
+        return {**values, "checkpoint": _temporary_checkpoint(path)}
+
+
+def _temporary_checkpoint(path: str) -> str:
+    """Return a folder for the checkpoint of an output, the same one at each start."""
+    digest = hashlib.sha256(path.encode()).hexdigest()[:16]
+    return str(Path(tempfile.gettempdir(), f"slackwater-checkpoint-{digest}"))
