@@ -86,14 +86,14 @@ format: install ## Fix style and format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-COMPILE = $(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml
+COMPILE = $(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-header --all-extras --group dev pyproject.toml
 
 lock: install ## Resolve the lock files again, to the newest versions
 	$(BIN)/python -m pip install -q uv
 	$(COMPILE) -o requirements.lock
 	$(subst --group dev ,,$(COMPILE)) -o requirements.runtime.lock
-	echo 'pyspark>=4.2,<4.3' | $(subst --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
-	echo 'cyclonedx-bom==7.5.0' | $(subst --group dev pyproject.toml,-,$(COMPILE)) -o deploy/sbom.lock
+	echo 'pyspark>=4.2,<4.3' | $(subst --all-extras --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
+	echo 'cyclonedx-bom==7.5.0' | $(subst --all-extras --group dev pyproject.toml,-,$(COMPILE)) -o deploy/sbom.lock
 	@$(MAKE) --no-print-directory jars
 
 jars: install $(VENV42)/.installed ## Fetch the jars that sinks need again, and write down their checksums

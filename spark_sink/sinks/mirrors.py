@@ -90,7 +90,7 @@ class MirrorSettings(ManagedTableSettings):
         return Mirrors(
             self.make_place(),
             origin.pipeline,
-            self.require_table_format(),
+            self.table_format,
             record_filter,
             GoneRows(self.deletes == "mark", self.when_recreated == "clear"),
             properties=self.table_properties,
