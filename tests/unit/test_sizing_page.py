@@ -47,7 +47,8 @@ def test_the_costs_are_those_of_the_requests_at_the_list_prices() -> None:
 
 def test_maintenance_costs_what_its_requests_cost() -> None:
     of_epochs = [{"PUT": 0.0, "LIST": 0.0, "GET, HEAD": gets, "DELETE": 1.0} for gets in (4.0, 1.0)]
-    delta, files = (dollars(requests, sizing_page.prices()["S3, Cloud Storage"], 1) for requests in of_epochs)
+    prices = sizing_page.prices()["S3, Cloud Storage"]
+    delta, files = (dollars(requests, prices, 1) for requests in of_epochs)
     page = " ".join(sizing_page.PAGE.read_text().split())
     assert (round(delta), round(files)) == (4, 1)
     assert (
