@@ -132,7 +132,7 @@ docs: $(VENVDOCS)/.installed ## Build the pages as a site, in build/site
 	@cp -r deploy/chart/README.md deploy/chart/examples build/pages/deploy/chart
 	@$(BIN)/slackwater schema > build/pages/slackwater.schema.json
 	@$(BIN)/python -m tests.reference_page > build/pages/docs/reference.md
-	@$(VENVDOCS)/bin/mkdocs -q build --strict
+	@$(VENVDOCS)/bin/mkdocs build --strict
 
 bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
