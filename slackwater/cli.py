@@ -208,7 +208,7 @@ def partitions(
 
 @app.command()
 def schema() -> None:
-    """Print the JSON schema of the settings file, by which editors complete and check it."""
+    """Print the JSON schema of the settings file, for editors."""
     from slackwater.config.json_schema import settings_schema
 
     show(json.dumps(settings_schema(), indent=2))
