@@ -209,7 +209,7 @@ def partitions(
 
 @app.command()
 def schema() -> None:
-    """Print the JSON schema of settings files, for editors."""
+    """Print the JSON schema of the settings file, for editors."""
     from slackwater.config.json_schema import settings_schema
 
     show(json.dumps(settings_schema(), indent=2))
