@@ -20,9 +20,9 @@ from slackwater.state.tables import (
     mutable_partitions,
     partitions,
     pipelines,
-    plan_arrivals,
     plan_claims,
     plan_ends,
+    plan_finished_parents,
     plans,
 )
 from slackwater.state.transaction import Transaction, locking
@@ -151,13 +151,15 @@ def _set_low_watermark(connection: sa.Connection, pipeline: str, watermark_ns: i
 
 def _confirm_partition_ends(connection: sa.Connection, pipeline: str, plan: Any) -> None:
     """Confirm the ends that the committed plan observed."""
-    p, finished = partitions.c, plan_arrivals.c
+    p, finished = partitions.c, plan_finished_parents.c
     observed = sa.select(finished.parent_token).where(finished.plan_id == plan.plan_id).distinct()
     for chunk in chunks(list(connection.execute(observed).scalars())):
         connection.execute(
             sa.update(partitions)
-            .where(p.pipeline == pipeline, p.token.in_(chunk), p.end_found_ns.is_(None))
-            .values(end_found_ns=plan.start_ns)
+            .where(
+                p.pipeline == pipeline, p.token.in_(chunk), p.end_confirmed_in_epoch_ns.is_(None)
+            )
+            .values(end_confirmed_in_epoch_ns=plan.start_ns)
         )
 
 

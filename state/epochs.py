@@ -34,9 +34,7 @@ def last_epochs(store: Store, pipeline: str, *, limit: int) -> list[Epoch]:
     newest = sa.select(table).where(table.c.pipeline == pipeline)
     newest = newest.order_by(table.c.end_ns.desc()).limit(limit)
     rows = store.read(lambda c: c.execute(newest).all())
-    return [
-        Epoch(**{**row._asdict(), "late_records": row.late_records or 0}) for row in reversed(rows)
-    ]
+    return [Epoch(**row._asdict()) for row in reversed(rows)]
 
 
 def forget_epochs(store: Store, pipeline: str, *, before_ns: int) -> None:

@@ -54,7 +54,7 @@ def read_lease(store: Store, pipeline: str) -> Lease:
     Raises:
         StateError: the store can't be reached.
     """
-    columns = (pipelines.c.owner, pipelines.c.generation, pipelines.c.beat)
+    columns = (pipelines.c.owner, pipelines.c.generation, pipelines.c.heartbeat)
     statement = sa.select(*columns).where(pipelines.c.name == pipeline)
     return _lease(pipeline, store.read(lambda c: c.execute(statement).one_or_none()))
 
@@ -115,7 +115,7 @@ def release_lease(store: Store, pipeline: str, lease: Lease) -> None:
 
 
 def _locked(connection: sa.Connection, pipeline: str) -> Lease:
-    columns = (pipelines.c.owner, pipelines.c.generation, pipelines.c.beat)
+    columns = (pipelines.c.owner, pipelines.c.generation, pipelines.c.heartbeat)
     statement = sa.select(*columns).where(pipelines.c.name == pipeline)
     return _lease(pipeline, connection.execute(locking(connection, statement)).one_or_none())
 
@@ -131,12 +131,12 @@ def _lease(pipeline: str, row: Any) -> Lease:
             f"the metadata store no longer has pipeline {pipeline!r}.",
             "Start the program again: it makes the pipeline anew",
         )
-    return Lease(row.owner, row.generation or 0, row.beat or 0)
+    return Lease(row.owner, row.generation, row.heartbeat)
 
 
 def _set(connection: sa.Connection, pipeline: str, lease: Lease) -> None:
     connection.execute(
         sa.update(pipelines)
         .where(pipelines.c.name == pipeline)
-        .values(owner=lease.owner, generation=lease.generation, beat=lease.heartbeat)
+        .values(owner=lease.owner, generation=lease.generation, heartbeat=lease.heartbeat)
     )

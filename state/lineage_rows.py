@@ -53,7 +53,7 @@ def assemble(rows: Iterable[Any], links: Iterable[Any]) -> list[Partition]:
             row.start_timestamp_ns,
             frozenset(parents.get(row.token, ())),
             row.end_timestamp_ns,
-            row.end_found_ns,
+            row.end_confirmed_in_epoch_ns,
         )
         for row in rows
     ]
@@ -85,7 +85,8 @@ def add_partitions(connection: sa.Connection, pipeline: str, new: Sequence[Parti
                 "token": p.token,
                 "start_timestamp_ns": p.start_timestamp_ns,
                 "end_timestamp_ns": p.end_timestamp_ns,
-                "end_found_ns": p.end_confirmed_in_epoch_ns,
+                "end_confirmed_in_epoch_ns": p.end_confirmed_in_epoch_ns,
+                "stalls": 0,
             }
             for p in new
         ],
@@ -117,6 +118,7 @@ def add_mutable_partitions(
                 "start_confirmed_in_epoch_ns": p.start_confirmed_in_epoch_ns,
                 "end_timestamp_ns": p.end_timestamp_ns,
                 "end_confirmed_in_epoch_ns": p.end_confirmed_in_epoch_ns,
+                "stalls": 0,
             }
             for p in sorted(new, key=lambda p: p.key)
         ],

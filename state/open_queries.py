@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from slackwater.state.models import MutablePartition, OpenQuery, Partition, partition_label
 from slackwater.state.plans import latest_plan
 from slackwater.state.store import Store
-from slackwater.state.tables import mutable_partitions, partitions, plan_queries
+from slackwater.state.tables import mutable_partitions, partitions, plan_open_queries
 
 
 def report_queries(store: Store, plan_id: str, task: int, queries: Sequence[OpenQuery]) -> None:
@@ -18,7 +18,7 @@ def report_queries(store: Store, plan_id: str, task: int, queries: Sequence[Open
     Raises:
         StateError: the store can't be reached.
     """
-    table = plan_queries
+    table = plan_open_queries
     rows = [
         {
             "plan_id": plan_id,
@@ -46,8 +46,8 @@ def open_queries(store: Store, plan_id: str) -> list[OpenQuery]:
     Raises:
         StateError: the store can't be reached.
     """
-    t = plan_queries.c
-    statement = sa.select(plan_queries).where(t.plan_id == plan_id).order_by(t.watermark_ns)
+    t = plan_open_queries.c
+    statement = sa.select(plan_open_queries).where(t.plan_id == plan_id).order_by(t.watermark_ns)
     rows = store.read(lambda c: c.execute(statement).all())
     return [
         OpenQuery(row.token, row.watermark_ns, row.open_ms, row.silent_ms, row.stalls)
@@ -82,7 +82,7 @@ def count_stalls(store: Store, pipeline: str, partition: Partition, stalls: int)
     statement = (
         sa.update(table)
         .where(table.c.pipeline == pipeline, table.c.token == partition.token, *conditions)
-        .values(stalls=sa.func.coalesce(table.c.stalls, 0) + stalls)
+        .values(stalls=table.c.stalls + stalls)
     )
     store.write(lambda c: c.execute(statement))
 

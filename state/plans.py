@@ -14,15 +14,15 @@ from slackwater.state.store import Store
 from slackwater.state.tables import (
     failed_audits,
     pipelines,
-    plan_arrivals,
-    plan_carried,
     plan_children,
     plan_claims,
     plan_ends,
-    plan_measures,
+    plan_finished_parents,
     plan_moves,
-    plan_queries,
-    plan_shares,
+    plan_open_queries,
+    plan_partial_transactions,
+    plan_partition_load,
+    plan_task_metrics,
     plan_tasks,
     plans,
 )
@@ -32,15 +32,15 @@ from slackwater.state.transaction import Transaction
 _PLANS_KEPT: Final = 2
 # The plans themselves last, so that no row is left of a plan that was deleted.
 _OF_A_PLAN: Final = (
-    plan_arrivals,
-    plan_carried,
+    plan_finished_parents,
+    plan_partition_load,
     plan_children,
     plan_claims,
     plan_ends,
-    plan_measures,
+    plan_task_metrics,
     plan_moves,
-    plan_queries,
-    plan_shares,
+    plan_open_queries,
+    plan_partial_transactions,
     plan_tasks,
     plans,
 )
@@ -163,16 +163,16 @@ def unsealed_tasks(store: Store, plan_id: str) -> list[int]:
 
 
 def partition_load(store: Store, pipeline: str) -> dict[str, int]:
-    """Return the number of records of each partition in the last two plans, by token."""
-    c = plan_carried.c
+    """Return the number of records of each partition in the last two plans, by label."""
+    c = plan_partition_load.c
     statement = (
-        sa.select(c.token, sa.func.sum(c.records).label("records"))
+        sa.select(c.label, sa.func.sum(c.records).label("records"))
         .join(plans, plans.c.plan_id == c.plan_id)
         .where(plans.c.pipeline == pipeline)
-        .group_by(c.token)
+        .group_by(c.label)
     )
     rows = store.read(lambda connection: connection.execute(statement).all())
-    return {row.token: int(row.records) for row in rows}
+    return {row.label: int(row.records) for row in rows}
 
 
 def note_failed_audit(store: Store, plan: Plan) -> None:

@@ -28,8 +28,13 @@ def request_recovery(
     """
     statement = (
         sa.update(pipelines)
-        .where(pipelines.c.name == name, pipelines.c.wanted == DesiredState.AWAITING_OPERATOR.value)
-        .values(wanted=DesiredState.RUNNING.value, from_watermark=from_watermark, skip_to=skip_to)
+        .where(
+            pipelines.c.name == name,
+            pipelines.c.desired_state == DesiredState.AWAITING_OPERATOR.value,
+        )
+        .values(
+            desired_state=DesiredState.RUNNING.value, from_watermark=from_watermark, skip_to=skip_to
+        )
     )
     return store.write(lambda c: c.execute(statement).rowcount) > 0
 

@@ -128,7 +128,14 @@ class Store:
             # In one transaction: the store may be lost before the next one.
             same = sa.select(pipelines).where(pipelines.c.name == name)
             if connection.execute(same).first() is None:
-                row = {"name": name, "source": source, "wanted": DesiredState.RUNNING.value}
+                row = {
+                    "name": name,
+                    "source": source,
+                    "desired_state": DesiredState.RUNNING.value,
+                    "generation": 0,
+                    "heartbeat": 0,
+                    "state_reason": "",
+                }
                 connection.execute(sa.insert(pipelines), row)
             return _pipeline(connection.execute(same).one())
 
@@ -156,13 +163,13 @@ class Store:
             in_place_of: change it only from one of these states; None for any state.
             generation: change it only while the lease has this generation; None for any.
         """
-        column = pipelines.c.wanted
+        column = pipelines.c.desired_state
         statement = sa.update(pipelines).where(pipelines.c.name == name)
         if in_place_of is not None:
             statement = statement.where(column.in_([former.value for former in in_place_of]))
         if generation is not None:
             statement = statement.where(pipelines.c.generation == generation)
-        self.write(lambda c: c.execute(statement.values(wanted=desired.value)))
+        self.write(lambda c: c.execute(statement.values(desired_state=desired.value)))
 
     def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:
         """Record the state of a pipeline, for monitoring.
@@ -334,9 +341,9 @@ def _pipeline(row: Any) -> Pipeline:
         row.source,
         row.low_watermark_ns,
         row.planned_watermark_ns,
-        DesiredState(row.wanted),
+        DesiredState(row.desired_state),
         None if row.state is None else PipelineState(row.state),
-        row.state_reason or "",
+        row.state_reason,
         row.state_since_ns,
         row.owner,
     )

@@ -11,7 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 # The migration that makes this schema; a test holds the two together.
-HEAD: Final = "0010"
+HEAD: Final = "0001"
 
 TOKEN_CHARS_MAX: Final = 1_024
 NAME_CHARS_MAX: Final = 64
@@ -36,13 +36,12 @@ pipelines = sa.Table(
     sa.Column("source", sa.String(512), nullable=False),
     sa.Column("low_watermark_ns", sa.BigInteger),
     sa.Column("planned_watermark_ns", sa.BigInteger),
-    sa.Column("wanted", sa.String(16), nullable=False),
-    # NULL as 0: a column that is added to a table with rows has no value in them.
+    sa.Column("desired_state", sa.String(16), nullable=False),
     sa.Column("owner", sa.String(256)),
-    sa.Column("generation", sa.BigInteger),
-    sa.Column("beat", sa.BigInteger),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("heartbeat", sa.BigInteger, nullable=False),
     sa.Column("state", sa.String(32)),
-    sa.Column("state_reason", sa.Text),
+    sa.Column("state_reason", sa.Text, nullable=False),
     sa.Column("state_since_ns", sa.BigInteger),
     # What an operator accepts, for the owner that waits.
     sa.Column("from_watermark", sa.String(64)),
@@ -56,8 +55,8 @@ partitions = sa.Table(
     sa.Column("token", _TOKEN, primary_key=True),
     sa.Column("start_timestamp_ns", sa.BigInteger, nullable=False),
     sa.Column("end_timestamp_ns", sa.BigInteger),
-    sa.Column("end_found_ns", sa.BigInteger),
-    sa.Column("stalls", sa.BigInteger),
+    sa.Column("end_confirmed_in_epoch_ns", sa.BigInteger),
+    sa.Column("stalls", sa.BigInteger, nullable=False),
 )
 
 partition_parents = sa.Table(
@@ -89,7 +88,7 @@ mutable_partitions = sa.Table(
     sa.Column("start_confirmed_in_epoch_ns", sa.BigInteger),
     sa.Column("end_timestamp_ns", sa.BigInteger),
     sa.Column("end_confirmed_in_epoch_ns", sa.BigInteger),
-    sa.Column("stalls", sa.BigInteger),
+    sa.Column("stalls", sa.BigInteger, nullable=False),
 )
 
 plans = sa.Table(
@@ -114,13 +113,13 @@ plan_children = sa.Table(
     sa.Column("claimed_by", sa.Integer),
 )
 
-plan_arrivals = sa.Table(
-    "plan_arrivals",
+plan_finished_parents = sa.Table(
+    "plan_finished_parents",
     metadata,
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("token", _TOKEN, primary_key=True),
     sa.Column("parent_token", _TOKEN, primary_key=True),
-    sa.Column("task", sa.Integer),
+    sa.Column("task", sa.Integer, nullable=False),
 )
 
 # A partition with mutable key ranges that a plan reads from its start, and the task that does. The
@@ -166,9 +165,9 @@ plan_tasks = sa.Table(
     sa.Column("violations", sa.Text),
 )
 
-# The parts of transactions that a task saw, of those that it did not see whole.
-plan_shares = sa.Table(
-    "plan_shares",
+# The transactions of which a task read only a part.
+plan_partial_transactions = sa.Table(
+    "plan_partial_transactions",
     metadata,
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("task", sa.Integer, primary_key=True),
@@ -179,28 +178,28 @@ plan_shares = sa.Table(
     sa.Column("partitions_stated", sa.BigInteger, nullable=False),
 )
 
-# What a plan's partitions carried, of those that carried anything; for the next plan's balance.
-plan_carried = sa.Table(
-    "plan_carried",
+# The numbers of records of a plan's partitions, without zeros; for the next plan's balance.
+plan_partition_load = sa.Table(
+    "plan_partition_load",
     metadata,
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("task", sa.Integer, primary_key=True),
-    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("label", _TOKEN, primary_key=True),
     sa.Column("records", sa.BigInteger, nullable=False),
 )
 
 # The metrics that a plan's tasks measured, as JSON; for monitoring.
-plan_measures = sa.Table(
-    "plan_measures",
+plan_task_metrics = sa.Table(
+    "plan_task_metrics",
     metadata,
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("task", sa.Integer, primary_key=True),
-    sa.Column("measures", sa.Text, nullable=False),
+    sa.Column("metrics", sa.Text, nullable=False),
 )
 
 # Queries of a plan that have been running for a while; for monitoring.
-plan_queries = sa.Table(
-    "plan_queries",
+plan_open_queries = sa.Table(
+    "plan_open_queries",
     metadata,
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("task", sa.Integer, primary_key=True),
@@ -310,5 +309,5 @@ epochs = sa.Table(
     sa.Column("partitions", sa.BigInteger, nullable=False),
     sa.Column("committed_at_ns", sa.BigInteger, nullable=False),
     sa.Column("seconds", sa.Float, nullable=False),
-    sa.Column("late_records", sa.BigInteger),
+    sa.Column("late_records", sa.BigInteger, nullable=False),
 )

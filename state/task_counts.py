@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from slackwater.state.models import MoveCounts, PartialTransaction, TaskCounts
 from slackwater.state.store import Store
-from slackwater.state.tables import plan_moves, plan_shares, plan_tasks
+from slackwater.state.tables import plan_moves, plan_partial_transactions, plan_tasks
 
 
 def read_task_counts(store: Store, plan_id: str) -> dict[int, TaskCounts]:
@@ -18,7 +18,9 @@ def read_task_counts(store: Store, plan_id: str) -> dict[int, TaskCounts]:
 
     def work(connection: sa.Connection) -> dict[int, TaskCounts]:
         partial_transactions: dict[int, list[PartialTransaction]] = {}
-        of_plan = sa.select(plan_shares).where(plan_shares.c.plan_id == plan_id)
+        of_plan = sa.select(plan_partial_transactions).where(
+            plan_partial_transactions.c.plan_id == plan_id
+        )
         for row in connection.execute(of_plan):
             partial_transactions.setdefault(row.task, []).append(
                 PartialTransaction(

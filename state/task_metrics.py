@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field
 import sqlalchemy as sa
 
 from slackwater.state.store import Store
-from slackwater.state.tables import plan_measures
+from slackwater.state.tables import plan_task_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ def record_task_metrics(store: Store, plan_id: str, task: int, metrics: TaskMetr
     Raises:
         StateError: the store can't be reached.
     """
-    table = plan_measures
-    row = {"plan_id": plan_id, "task": task, "measures": _to_json(metrics)}
+    table = plan_task_metrics
+    row = {"plan_id": plan_id, "task": task, "metrics": _to_json(metrics)}
 
     def work(connection: sa.Connection) -> None:
         connection.execute(sa.delete(table).where(table.c.plan_id == plan_id, table.c.task == task))
@@ -94,7 +94,7 @@ def read_task_metrics(store: Store, plan_id: str) -> TaskMetrics:
     Raises:
         StateError: the store can't be reached.
     """
-    statement = sa.select(plan_measures.c.measures).where(plan_measures.c.plan_id == plan_id)
+    statement = sa.select(plan_task_metrics.c.metrics).where(plan_task_metrics.c.plan_id == plan_id)
     texts = store.read(lambda c: list(c.execute(statement).scalars()))
     return sum_metrics(map(_from_json, texts))
 
@@ -126,6 +126,5 @@ def _from_json(text: str) -> TaskMetrics:
         committed=Counter(dict(fields["committed"])),
         child_delays_ms=tuple(fields["child_delays_ms"]),
         traced=tuple(TracedQuery(*query) for query in fields["traced"]),
-        # Tasks of earlier versions did not write it.
-        begun_ns=fields.get("begun_ns"),
+        begun_ns=fields["begun_ns"],
     )

@@ -20,10 +20,10 @@ from slackwater.state.tables import (
     partition_parents,
     partitions,
     pipelines,
-    plan_arrivals,
-    plan_carried,
     plan_children,
-    plan_shares,
+    plan_finished_parents,
+    plan_partial_transactions,
+    plan_partition_load,
     plan_tasks,
     plans,
 )
@@ -37,8 +37,8 @@ _NO_CHILD: Final = ""
 class Transaction:
     """Reads and writes lineage facts, finished parents and claims; writing one twice is harmless.
 
-    A partition that a plan has read to its end has rows in plan_arrivals, one for each of its
-    children. If it has none, one row with an empty token in the child's place shows the end.
+    A partition that a plan has read to its end has rows in plan_finished_parents, one for each of
+    its children. If it has none, one row with an empty token in the child's place shows the end.
     """
 
     def __init__(self, connection: sa.Connection) -> None:
@@ -68,7 +68,7 @@ class Transaction:
         row = self._connection.execute(
             locking(self._connection, statement, is_shared=is_shared)
         ).one_or_none()
-        if row is None or (row.generation or 0) != generation:
+        if row is None or row.generation != generation:
             raise LeaseLostError(
                 f"pipeline {pipeline!r} is no longer owned by this process"
                 f" (generation {generation}): {'nobody' if row is None else row.owner} took over.",
@@ -165,19 +165,19 @@ class Transaction:
                 violations="\n".join(counts.violations),
             )
         )
-        for table in (plan_shares, plan_carried):
+        for table in (plan_partial_transactions, plan_partition_load):
             self._connection.execute(
                 sa.delete(table).where(table.c.plan_id == plan_id, table.c.task == task)
             )
         self._insert(
-            plan_carried,
+            plan_partition_load,
             (
-                {**key, "token": token, "records": records}
-                for token, records in counts.partition_load
+                {**key, "label": label, "records": records}
+                for label, records in counts.partition_load
             ),
         )
         self._insert(
-            plan_shares,
+            plan_partial_transactions,
             (
                 {
                     **key,
@@ -193,7 +193,7 @@ class Transaction:
 
     def observed_ends(self, plan_id: str) -> set[str]:
         """Return the partitions whose ends a plan has shown so far."""
-        table = plan_arrivals
+        table = plan_finished_parents
         statement = sa.select(table.c.parent_token).where(table.c.plan_id == plan_id).distinct()
         return set(self._connection.execute(statement).scalars())
 
@@ -249,7 +249,7 @@ class Transaction:
             plan_id, sorted({token for tokens in rows.values() for token in tokens})
         )
         self._insert(
-            plan_arrivals,
+            plan_finished_parents,
             (
                 {"plan_id": plan_id, "token": token, "parent_token": parent, "task": task}
                 for parent, tokens in sorted(rows.items())
@@ -266,7 +266,7 @@ class Transaction:
         The keys are the tokens of the children, and in each value those of the parents; the numbers
         are the tasks that read the parents.
         """
-        table = plan_arrivals
+        table = plan_finished_parents
         by_child: dict[str, dict[str, int]] = {}
         for chunk in chunks(child_tokens):
             for row in self._connection.execute(

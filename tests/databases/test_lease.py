@@ -73,7 +73,9 @@ def test_a_store_that_went_back_gives_no_generation_twice(store: Store) -> None:
     former = acquire_lease(store, "orders", "former", before)
     assert former is not None
     with store._engine.begin() as connection:
-        connection.execute(sa.text("UPDATE pipelines SET owner = NULL, generation = 0, beat = 0"))
+        connection.execute(
+            sa.text("UPDATE pipelines SET owner = NULL, generation = 0, heartbeat = 0")
+        )
     assert read_lease(store, "orders") == before
     taken = acquire_lease(store, "orders", "new", before)
     assert taken is not None
@@ -204,7 +206,7 @@ def test_a_process_that_is_frozen_in_a_transaction_does_not_keep_the_lease(
     held, awake = threading.Event(), threading.Event()
 
     def freeze(connection: sa.Connection) -> None:
-        connection.execute(sa.update(pipelines).values(beat=pipelines.c.beat))
+        connection.execute(sa.update(pipelines).values(heartbeat=pipelines.c.heartbeat))
         held.set()
         assert awake.wait(240)
 

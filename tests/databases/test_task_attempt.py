@@ -268,7 +268,7 @@ def test_a_task_whose_facts_the_store_has_lost_is_not_sealed(store: Store) -> No
     """The store went back to a state after planning: sealed, the child would be read twice."""
     attempt = TaskAttempt(Task(PLAN, 0, ()), store)
     assert finish(attempt, "a", SPLIT) == ["c"]
-    store.write(lambda c: c.execute(sa.text("DELETE FROM plan_arrivals")))
+    store.write(lambda c: c.execute(sa.text("DELETE FROM plan_finished_parents")))
     with pytest.raises(LineageMissingError, match=r"lost what task 0 .* such as a"):
         attempt.seal(TaskCounts())
     assert unsealed_tasks(store, "plan") == [0, 1]
