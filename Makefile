@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_lands_every_change_since_the_command
 
-RULES := tests/unit tests/simulation/test_lineage_rules.py tests/simulation/test_mutable_lineage_rules.py
+RULES := tests/unit tests/simulation/test_lineage_rules.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock jars newest audit bench faults clean

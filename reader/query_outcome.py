@@ -1,9 +1,9 @@
 """The outcome of a partition query that ended with OK: decided only here.
 
-A query ends in one of three ways: it returned child partitions records (Finished), it reached its
-end_timestamp (Alive), or it shows neither (Inconclusive: query again). Other readers confused these
-and lost partitions or queried forever (debezium/debezium-connector-spanner pull requests 172 and
-175, apache/beam issue 40232).
+A query ends in one of three ways: it returned records that end its partition (Finished), it reached
+its end_timestamp (Alive), or it shows neither (Inconclusive: query again). Other readers confused
+these and lost partitions or queried forever (debezium/debezium-connector-spanner pull requests 172
+and 175, apache/beam issue 40232).
 
 What the other status codes mean is decided in reader.transport.answers.
 """
@@ -11,10 +11,14 @@ What the other status codes mean is decided in reader.transport.answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slackwater.reader.records import ChildPartition, ChildPartitionsRecord
+from slackwater.reader.records import (
+    ChildPartitionsRecord,
+    PartitionEndRecord,
+    PartitionRecord,
+)
 from slackwater.timestamp import HALF_MICROSECOND_NS, ceil_to_us, parse_rfc3339
 
 _EARLIEST = re.compile(r"earliest read timestamp: (\S+?)[.,]?(?:\s|$)")
@@ -42,10 +46,9 @@ def named_start_ns(message: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The partition ended at end_timestamp_ns, and these child partitions continue it."""
+    """The partition ended at end_timestamp_ns."""
 
     end_timestamp_ns: int
-    children: tuple[ChildPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +66,37 @@ class Inconclusive:
 QueryOutcome = Finished | Alive | Inconclusive
 
 
-def outcome_of(
-    child_partitions_records: Sequence[ChildPartitionsRecord], end_timestamp_ns: int | None
-) -> QueryOutcome:
+def outcome_of(records: Iterable[PartitionRecord], end_timestamp_ns: int | None) -> QueryOutcome:
     """Return the outcome of a query that ended with status OK.
 
     Args:
-        child_partitions_records: all that the query returned.
+        records: all that the query returned, without data.
         end_timestamp_ns: the query's end_timestamp; None if it had none.
 
     Raises:
-        ValueError: the child partitions records have different start timestamps.
+        ValueError: as end_of().
     """
-    if child_partitions_records:
-        starts = {record.start_timestamp_ns for record in child_partitions_records}
-        if len(starts) > 1:
-            raise ValueError(f"one partition's children start at several times: {sorted(starts)}")
-        children = {
-            child.token: child
-            for record in child_partitions_records
-            for child in record.child_partitions
-        }
-        return Finished(starts.pop(), tuple(children[token] for token in sorted(children)))
-    if end_timestamp_ns is not None:
-        return Alive(end_timestamp_ns)
-    return Inconclusive()
+    if (end_ns := end_of(records)) is not None:
+        return Finished(end_ns)
+    return Inconclusive() if end_timestamp_ns is None else Alive(end_timestamp_ns)
+
+
+def end_of(records: Iterable[PartitionRecord]) -> int | None:
+    """Return the end of a partition as its own records show it, in nanoseconds; None if none does.
+
+    With partition_mode MUTABLE_KEY_RANGE an end record ends it, otherwise a child partitions
+    record, whose children go on at that time.
+
+    Raises:
+        ValueError: the records show several ends.
+    """
+    ends = {
+        record.end_timestamp_ns
+        if isinstance(record, PartitionEndRecord)
+        else record.start_timestamp_ns
+        for record in records
+        if isinstance(record, ChildPartitionsRecord | PartitionEndRecord)
+    }
+    if len(ends) > 1:
+        raise ValueError(f"one partition ends at several times: {sorted(ends)}")
+    return ends.pop() if ends else None

@@ -117,11 +117,8 @@ class PartitionEventRecord:
     move_out_destinations: tuple[str, ...]
 
 
-ChangeRecord = (
-    DataChangeRecord
-    | HeartbeatRecord
-    | ChildPartitionsRecord
-    | PartitionStartRecord
-    | PartitionEndRecord
-    | PartitionEventRecord
+# What is said of partitions, and not of data.
+PartitionRecord = (
+    ChildPartitionsRecord | PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
 )
+ChangeRecord = DataChangeRecord | HeartbeatRecord | PartitionRecord

@@ -6,10 +6,10 @@ Nothing here knows sinks or settings files, and pyspark is imported in `spark` a
 Which module decides what:
     epoch: the low watermark at which an epoch ends, and what lies in its cut.
     epoch_span: how long an epoch's span may be. epoch_lead: how far ahead of the clock it ends.
-    lineage: when a partition is finished, which are an epoch's roots, when a child may start
-        (`is_ready`), and which partitions may be pruned.
-    mutable_lineage: the same for partitions with mutable key ranges; mutable_planning is their
-        part of the planner. moves: the audit of moves of keys between them.
+    lineage: what announces a partition, when it may start (`is_ready`), where its query starts and
+        when it is finished; which are an epoch's roots, and which partitions may be pruned.
+        lineage_planning carries that out for the planner.
+    moves: the audit of moves of keys between partitions with mutable key ranges.
     plan: which task reads which roots.
     planner: whether another epoch begins (none while the pipeline is not to run), and that one in
         an accepted gap ends with it; otherwise it applies the rules above, epoch after epoch.

@@ -57,10 +57,6 @@ class Query(Protocol):
 class PartitionQueries(Protocol):
     """The part of a source that tasks need."""
 
-    @property
-    def partition_mode(self) -> PartitionMode:
-        """The way in which its partitions follow the keys."""
-
     def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
         """Return a query of a partition's records.
 
@@ -68,7 +64,7 @@ class PartitionQueries(Protocol):
             token: the partition token.
             start_ns: the first commit timestamp, inclusive.
             end_ns: the last one, inclusive; None for the end of the partition.
-            function: as in MutablePartition.
+            function: as in PartitionKey.
         """
 
     def require_same_functions(self) -> None:
@@ -86,8 +82,12 @@ class ChangeSource(PartitionQueries, Protocol):
     """All that planning needs of a source of change records."""
 
     @property
+    def partition_mode(self) -> PartitionMode:
+        """The way in which its partitions follow the keys."""
+
+    @property
     def read_functions(self) -> Sequence[str]:
-        """The read functions whose records together are the stream's, as in MutablePartition."""
+        """The read functions whose records together are the stream's, as in PartitionKey."""
 
     def check(self) -> None:
         """Check that the source exists and can be read; a new pipeline starts with it.

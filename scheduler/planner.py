@@ -6,11 +6,10 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from slackwater.reader.change_stream import PartitionMode
-from slackwater.scheduler import epoch, lineage, mutable_planning
+from slackwater.scheduler import epoch, lineage_planning
 from slackwater.scheduler import epoch_lead as lead
 from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED, next_span_ns
@@ -26,8 +25,7 @@ from slackwater.scheduler.start_position import first_watermark_ns
 from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
-from slackwater.state.models import DesiredState, Gap, Partition, Plan
-from slackwater.state.mutable_lineage import lineage_since_ns
+from slackwater.state.models import DesiredState, Gap, Plan
 from slackwater.state.plans import (
     begin_plan,
     has_failed_audit,
@@ -198,24 +196,13 @@ class Planner:
         self._commit_epoch(watermark_ns)
         if self._monotonic_s() - self._pruned_at >= _PRUNE_EVERY_S:
             self._pruned_at = self._monotonic_s()
-            self._prune(watermark_ns)
-
-    def _prune(self, watermark_ns: int) -> None:
-        """Remove the partitions that no later epoch needs."""
-        name, keep_ns = self._options.pipeline, self._options.keep_ns
-        generation = self._options.generation
-        if self._is_mutable:
-            mutable_planning.prune(
-                self._store, name, watermark_ns, keep_ns=keep_ns, generation=generation
+            lineage_planning.prune(
+                self._store,
+                self._options.pipeline,
+                watermark_ns,
+                keep_ns=self._options.keep_ns,
+                generation=self._options.generation,
             )
-            return
-        partitions = self._store.partitions(name)
-        prunable = lineage.prunable(partitions, watermark_ns, keep_ns=keep_ns)
-        self._store.remove_partitions(name, prunable, generation=generation)
-
-    @property
-    def _is_mutable(self) -> bool:
-        return self._source.partition_mode is PartitionMode.MUTABLE_KEY_RANGE
 
     def _committed_ns(self) -> int | None:
         """Return the low watermark of the last epoch that the store has as committed."""
@@ -271,49 +258,33 @@ class Planner:
         )
         tasks: list[Task] = []
         if start_ns < end_ns:
-            roots = self._roots(plan)
+            roots = lineage_planning.roots_of(self._store, plan)
             tasks = balance(
                 plan, roots, partition_load(self._store, name), tasks_max=self._options.tasks_max
             )
-        claims = mutable_planning.claims_of(tasks, plan)
+        claims = lineage_planning.claims_of(tasks, plan)
         begin_plan(self._store, plan, tasks=len(tasks), claims=claims)
         # The end of a replayed epoch was chosen by another process, or long ago.
         self._last = None if self._chosen_ns is None else (plan.plan_id, self._chosen_ns)
         self._chosen_ns = None
         return tasks
 
-    def _roots(self, plan: Plan) -> Sequence[Partition]:
-        if self._is_mutable:
-            return mutable_planning.roots_of(self._store, plan)
-        partitions = lineage.lineage_at(self._store.partitions(plan.pipeline), plan.start_ns)
-        self._warn_of_orphans(partitions, plan.start_ns)
-        return lineage.roots(partitions, plan.start_ns)
-
-    def _warn_of_orphans(self, partitions: list[Partition], start_ns: int) -> None:
-        for token, parent in lineage.orphans(partitions, start_ns):
-            _log.warning(
-                "pipeline %s: partition %s is not read yet: it waits for its parent partition %s,"
-                " which no partition has announced yet",
-                self._options.pipeline,
-                token,
-                parent,
-            )
-
     def _has_lineage_at(self, watermark_ns: int) -> bool:
         """Return True if the store has the partitions at a low watermark that it has as committed.
 
         Partitions that ended longer ago than keep_ns may have been removed. And a store that was
-        set to a later low watermark has only partitions that start there; at any time, some
-        partition can be read.
+        set to a later low watermark has only partitions that start there. Those of another
+        partition mode are none of the stream's as it is now.
         """
-        name, committed_ns = self._options.pipeline, self._committed_ns()
+        name, pipeline = self._options.pipeline, self._store.pipeline(self._options.pipeline)
+        committed_ns = pipeline.low_watermark_ns if pipeline else None
         if committed_ns is None or committed_ns - self._options.keep_ns > watermark_ns:
             return False
-        if self._is_mutable:
-            return mutable_planning.has_lineage_at(
-                self._store, name, watermark_ns, self._source, generation=self._options.generation
-            )
-        return bool(lineage.roots(self._store.partitions(name), watermark_ns))
+        if pipeline is None or pipeline.partition_mode != self._source.partition_mode:
+            return False
+        return lineage_planning.has_lineage_at(
+            self._store, name, watermark_ns, self._source, generation=self._options.generation
+        )
 
     def _find_partitions_anew(self, watermark_ns: int) -> None:
         """Set a store that is older than the checkpoint to the checkpoint's low watermark.
@@ -332,22 +303,27 @@ class Planner:
             self._options.pipeline,
             watermark_ns,
             self._source.partitions_alive(watermark_ns),
+            mode=self._source.partition_mode,
             generation=self._options.generation,
         )
 
     def _discover(self, watermark_ns: int, end_ns: int) -> None:
         """Find the partitions at a low watermark, for an epoch that starts there.
 
-        With mutable key ranges, a plan of this cut that was read to its end has recorded the
-        partitions that it claimed, and this one has to read them too.
+        A plan of this cut that was read to its end has recorded the ends that it observed and the
+        partitions that it claimed, and this one has to match them.
         """
-        name = self._options.pipeline
+        name, pipeline = self._options.pipeline, self._store.pipeline(self._options.pipeline)
+        mode = self._source.partition_mode
         if (
-            self._is_mutable
-            and lineage_since_ns(self._store, name) == watermark_ns
+            pipeline is not None
+            and (pipeline.partition_mode, pipeline.starts_since_ns) == (mode, watermark_ns)
             and sealed_plan_id(self._store, name, watermark_ns, end_ns) is not None
         ):
             return
         self._store.replace_partitions(
-            name, self._source.partitions_alive(watermark_ns), generation=self._options.generation
+            name,
+            self._source.partitions_alive(watermark_ns),
+            mode=mode,
+            generation=self._options.generation,
         )

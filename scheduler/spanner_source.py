@@ -16,7 +16,7 @@ from slackwater.reader.errors import StartTooOldError, StreamAlteredError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.query_outcome import earliest_start_ns, named_start_ns
 from slackwater.reader.transport.connection import Connection
-from slackwater.state.models import MutablePartition, Partition
+from slackwater.state.models import Partition
 from slackwater.timestamp import seconds_to_ns
 
 _LONG_AGO_NS: Final = 0
@@ -117,7 +117,7 @@ class SpannerSource:
             except StartTooOldError as error:
                 start_ns = self._begin_ns(function, at_ns, error)
                 tokens = self._tokens(start_ns, function)
-            alive += [MutablePartition(token, start_ns, function=function) for token in tokens]
+            alive += [Partition(token, start_ns, function=function) for token in tokens]
         return alive
 
     def _begin_ns(self, function: str, at_ns: int, refusal: StartTooOldError) -> int:

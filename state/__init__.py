@@ -7,8 +7,9 @@ Which module decides what:
     engine, spanner_dialect: how a database is opened. store: transactions, retries, pipelines.
     schema: whether a store may be used, and when it is upgraded, by `migrations`.
     transaction: the locks, facts and claims of a task's transaction.
-    lineage_rows: partitions as rows. mutable_lineage: those of partitions with mutable key ranges.
-    plans: an epoch's plans and their tasks. commit: the one way to commit an epoch.
+    lineage_rows: partitions as rows.
+    plans: an epoch's plans and their tasks. commit: the one way to commit an epoch; confirmation:
+        what that confirms of partitions.
     lease: who owns a pipeline.
     epochs, gaps, scans, rescans, task_counts, task_metrics, open_queries: one table each.
 """

@@ -10,21 +10,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from slackwater.state.lineage_rows import chunks, key_conditions, replace_lineage
+from slackwater.state.confirmation import confirm
+from slackwater.state.lineage_rows import FACTS, assemble, key_conditions, replace_lineage
 from slackwater.state.models import Partition, PartitionKey
 from slackwater.state.plans import delete_plans, is_sealed
 from slackwater.state.store import Store
-from slackwater.state.tables import (
-    epochs,
-    mutable_lineages,
-    mutable_partitions,
-    partitions,
-    pipelines,
-    plan_claims,
-    plan_ends,
-    plan_finished_parents,
-    plans,
-)
+from slackwater.state.tables import epochs, partitions, pipelines, plan_claims, plan_ends, plans
 from slackwater.state.transaction import Transaction, locking
 
 
@@ -33,10 +24,9 @@ def commit_epoch(
 ) -> bool:
     """Record that the sink has committed everything through a low watermark.
 
-    One transaction raises the pipeline's low watermark, which never goes back, and confirms the
-    partition ends that the committed plan observed; with mutable key ranges also the starts of the
-    partitions that it has read from there. A second call changes nothing, so every process
-    that learns of a commit calls it, and the first one records it.
+    One transaction raises the pipeline's low watermark, which never goes back, and confirms what
+    the committed plan has read of partitions: see state.confirmation. A second call changes
+    nothing, so every process that learns of a commit calls it, and the first one records it.
 
     Args:
         store: the metadata store.
@@ -61,10 +51,7 @@ def commit_epoch(
         if plan is None:
             return False
         _set_low_watermark(connection, pipeline, watermark_ns)
-        if plan.has_mutable_partitions:
-            _confirm_mutable_partitions(connection, pipeline, plan)
-        else:
-            _confirm_partition_ends(connection, pipeline, plan)
+        _confirm(connection, pipeline, plan)
         return True
 
     return store.write(work)
@@ -76,6 +63,7 @@ def restart_at(
     watermark_ns: int,
     alive: Sequence[Partition],
     *,
+    mode: str | None = None,
     generation: int | None = None,
 ) -> None:
     """Make a low watermark the pipeline's position, whatever the store had before.
@@ -89,6 +77,7 @@ def restart_at(
         watermark_ns: where the output ends.
         alive: the partitions to read from there; none if they are to be found when the next epoch
             is planned.
+        mode: the partition mode of their change stream; None if there are none.
         generation: the generation of the caller's lease; None if it has no lease.
 
     Raises:
@@ -98,7 +87,7 @@ def restart_at(
 
     def work(connection: sa.Connection) -> None:
         Transaction(connection).require_generation(pipeline, generation)
-        replace_lineage(connection, pipeline, alive)
+        replace_lineage(connection, pipeline, alive, mode)
         of_pipeline = sa.select(plans.c.plan_id).where(plans.c.pipeline == pipeline)
         delete_plans(connection, list(connection.execute(of_pipeline).scalars()))
         connection.execute(
@@ -128,13 +117,8 @@ def _committed_plan(connection: sa.Connection, pipeline: str, watermark_ns: int)
     That is the last plan made for the watermark: after its commit the cut is not planned again. All
     its tasks were sealed before the audit.
     """
-    of_pipeline = sa.select(mutable_lineages).where(mutable_lineages.c.pipeline == pipeline)
     return connection.execute(
-        sa.select(
-            plans.c.plan_id,
-            plans.c.start_ns,
-            of_pipeline.exists().label("has_mutable_partitions"),
-        )
+        sa.select(plans.c.plan_id, plans.c.start_ns)
         .where(plans.c.pipeline == pipeline, plans.c.end_ns == watermark_ns, is_sealed())
         .order_by(plans.c.number.desc())
         .limit(1)
@@ -149,33 +133,32 @@ def _set_low_watermark(connection: sa.Connection, pipeline: str, watermark_ns: i
     )
 
 
-def _confirm_partition_ends(connection: sa.Connection, pipeline: str, plan: Any) -> None:
-    """Confirm the ends that the committed plan observed."""
-    p, finished = partitions.c, plan_finished_parents.c
-    observed = sa.select(finished.parent_token).where(finished.plan_id == plan.plan_id).distinct()
-    for chunk in chunks(list(connection.execute(observed).scalars())):
-        connection.execute(
-            sa.update(partitions)
-            .where(
-                p.pipeline == pipeline, p.token.in_(chunk), p.end_confirmed_in_epoch_ns.is_(None)
-            )
-            .values(end_confirmed_in_epoch_ns=plan.start_ns)
-        )
-
-
-def _confirm_mutable_partitions(connection: sa.Connection, pipeline: str, plan: Any) -> None:
-    """Confirm the starts from which the committed plan has read, and the ends that it observed."""
-    p = mutable_partitions.c
-    for table, confirmed in (
-        (plan_claims, p.start_confirmed_in_epoch_ns),
-        (plan_ends, p.end_confirmed_in_epoch_ns),
-    ):
-        rows = connection.execute(
-            sa.select(table.c.function, table.c.token).where(table.c.plan_id == plan.plan_id)
-        )
-        for condition in key_conditions(mutable_partitions, [PartitionKey(*row) for row in rows]):
+def _confirm(connection: sa.Connection, pipeline: str, plan: Any) -> None:
+    """Confirm what the committed plan has read."""
+    p = partitions.c
+    of_plan = plan_claims.c.task.is_not(None), plan_claims.c.plan_id == plan.plan_id
+    claimed = _read_by_plan(connection, pipeline, plan_claims, *of_plan)
+    ended = _read_by_plan(connection, pipeline, plan_ends, plan_ends.c.plan_id == plan.plan_id)
+    confirmed = confirm({**claimed, **ended}.values(), claimed, ended, plan.start_ns)
+    for column in (p.start_confirmed_in_epoch_ns, p.end_confirmed_in_epoch_ns):
+        keys = [c.key for c in confirmed if getattr(c, column.name) == plan.start_ns]
+        for condition in key_conditions(keys, p.function, p.token):
             connection.execute(
-                sa.update(mutable_partitions)
-                .where(p.pipeline == pipeline, condition, confirmed.is_(None))
-                .values({confirmed: plan.start_ns})
+                sa.update(partitions)
+                .where(p.pipeline == pipeline, condition)
+                .values({column: plan.start_ns})
             )
+
+
+def _read_by_plan(
+    connection: sa.Connection,
+    pipeline: str,
+    table: sa.Table,
+    *conditions: sa.ColumnElement[bool],
+) -> dict[PartitionKey, Partition]:
+    """Return the partitions in a plan's rows of a table, without their parents, by key."""
+    p = partitions.c
+    same = sa.and_(p.function == table.c.function, p.token == table.c.token)
+    rows = sa.select(*FACTS).join_from(table, partitions, same)
+    facts = connection.execute(rows.where(p.pipeline == pipeline, *conditions))
+    return {partition.key: partition for partition in assemble(facts, ())}

@@ -24,7 +24,7 @@ _CONNECT_SECONDS: Final = 5
 _IDLE_SECONDS: Final = 10
 _IDLE_SETTING: Final = "idle_in_transaction_session_timeout"
 # Not left to the server's default: under REPEATABLE READ a transaction that waited in
-# Transaction.lock_children would still not see the finished parent that it waited for, and no task
+# Transaction.lock_announced would still not see the finished parent that it waited for, and no task
 # would claim the child.
 _ISOLATION: Final = "READ COMMITTED"
 _HINT: Final = (

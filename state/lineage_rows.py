@@ -8,107 +8,62 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from slackwater.state.models import MutablePartition, Partition, PartitionKey
-from slackwater.state.tables import (
-    mutable_lineages,
-    mutable_partitions,
-    partition_parents,
-    partitions,
-)
+from slackwater.state.models import Partition, PartitionKey
+from slackwater.state.tables import partition_parents, partitions, pipelines
 
 T = TypeVar("T")
 
 # Databases limit the number of parameters in a statement; SQLite's old limit was 999.
 _CHUNK: Final = 400
 
+_P: Final = partitions.c
+FACTS: Final = (
+    _P.function,
+    _P.token,
+    _P.start_timestamp_ns,
+    _P.end_timestamp_ns,
+    _P.end_confirmed_in_epoch_ns,
+    _P.start_confirmed_in_epoch_ns,
+)
+_LINK: Final = partition_parents.c
+LINKS: Final = (_LINK.function, _LINK.token, _LINK.parent_token)
+
 
 def read_partitions(connection: sa.Connection, pipeline: str) -> list[Partition]:
-    """Return all partitions of a pipeline but those with mutable ranges, ordered by start."""
-    p, link = partitions, partition_parents
-    rows = sa.select(p).where(p.c.pipeline == pipeline)
-    links = sa.select(link).where(link.c.pipeline == pipeline)
+    """Return all partitions of a pipeline, ordered by start."""
+    facts = sa.select(*FACTS).where(_P.pipeline == pipeline)
+    links = sa.select(*LINKS).where(_LINK.pipeline == pipeline)
     return assemble(
-        connection.execute(rows.order_by(p.c.start_timestamp_ns, p.c.token)),
+        connection.execute(facts.order_by(_P.start_timestamp_ns, _P.function, _P.token)),
         connection.execute(links),
     )
 
 
-def read_mutable_partitions(connection: sa.Connection, pipeline: str) -> list[MutablePartition]:
-    """Return all partitions of a pipeline with mutable key ranges, ordered by start."""
-    c = mutable_partitions.c
-    rows = sa.select(mutable_partitions).where(c.pipeline == pipeline)
-    return assemble_mutable(
-        connection.execute(rows.order_by(c.start_timestamp_ns, c.function, c.token))
-    )
-
-
-def assemble(rows: Iterable[Any], links: Iterable[Any]) -> list[Partition]:
-    """Return partitions from rows of the tables partitions and partition_parents."""
-    parents: dict[str, set[str]] = {}
-    for link in links:
-        parents.setdefault(link.token, set()).add(link.parent_token)
+def assemble(facts: Iterable[Any], links: Iterable[Any]) -> list[Partition]:
+    """Return partitions from rows of FACTS and of LINKS."""
+    parents: dict[tuple[str, str], set[str]] = {}
+    for function, token, parent in links:
+        parents.setdefault((function, token), set()).add(parent)
     return [
         Partition(
-            row.token,
-            row.start_timestamp_ns,
-            frozenset(parents.get(row.token, ())),
-            row.end_timestamp_ns,
-            row.end_confirmed_in_epoch_ns,
+            token,
+            start_ns,
+            frozenset(parents.get((function, token), ())),
+            end_ns,
+            end_confirmed_ns,
+            start_confirmed_ns,
+            function,
         )
-        for row in rows
+        for function, token, start_ns, end_ns, end_confirmed_ns, start_confirmed_ns in facts
     ]
 
 
-def assemble_mutable(rows: Iterable[Any]) -> list[MutablePartition]:
-    """Return partitions from rows of the table mutable_partitions."""
-    return [
-        MutablePartition(
-            row.token,
-            row.start_timestamp_ns,
-            end_timestamp_ns=row.end_timestamp_ns,
-            end_confirmed_in_epoch_ns=row.end_confirmed_in_epoch_ns,
-            start_confirmed_in_epoch_ns=row.start_confirmed_in_epoch_ns,
-            function=row.function,
-        )
-        for row in rows
-    ]
-
-
-def add_partitions(connection: sa.Connection, pipeline: str, new: Sequence[Partition]) -> None:
+def add_partitions(connection: sa.Connection, pipeline: str, new: Iterable[Partition]) -> None:
     """Add partitions, with their parents; the store must have none of them yet."""
+    ordered = sorted(new, key=lambda p: p.key)
     _insert(
         connection,
         partitions,
-        [
-            {
-                "pipeline": pipeline,
-                "token": p.token,
-                "start_timestamp_ns": p.start_timestamp_ns,
-                "end_timestamp_ns": p.end_timestamp_ns,
-                "end_confirmed_in_epoch_ns": p.end_confirmed_in_epoch_ns,
-                "stalls": 0,
-            }
-            for p in new
-        ],
-    )
-    _insert(
-        connection,
-        partition_parents,
-        [
-            {"pipeline": pipeline, "token": p.token, "parent_token": parent}
-            for p in new
-            for parent in sorted(p.parents)
-        ],
-    )
-
-
-def add_mutable_partitions(
-    connection: sa.Connection, pipeline: str, new: Collection[MutablePartition]
-) -> None:
-    """Add partitions with mutable key ranges; the store must have none of them yet."""
-    _insert(
-        connection,
-        mutable_partitions,
         [
             {
                 "pipeline": pipeline,
@@ -120,37 +75,58 @@ def add_mutable_partitions(
                 "end_confirmed_in_epoch_ns": p.end_confirmed_in_epoch_ns,
                 "stalls": 0,
             }
-            for p in sorted(new, key=lambda p: p.key)
+            for p in ordered
+        ],
+    )
+    _insert(
+        connection,
+        partition_parents,
+        [
+            {"pipeline": pipeline, **p.key._asdict(), "parent_token": parent}
+            for p in ordered
+            for parent in sorted(p.parents)
         ],
     )
 
 
-def replace_lineage(connection: sa.Connection, pipeline: str, alive: Sequence[Partition]) -> None:
-    """Remove a pipeline's partitions, of either kind, and begin again with these, all of one kind.
+def delete_partitions(
+    connection: sa.Connection, pipeline: str, keys: Collection[PartitionKey]
+) -> None:
+    """Delete partitions, also as parents of others."""
+    for table, token in (
+        (partitions, _P.token),
+        (partition_parents, _LINK.token),
+        (partition_parents, _LINK.parent_token),
+    ):
+        for condition in key_conditions(keys, table.c.function, token):
+            connection.execute(sa.delete(table).where(table.c.pipeline == pipeline, condition))
 
-    They start at the low watermark at which they were found.
-    """
-    for table in (partitions, partition_parents, mutable_partitions, mutable_lineages):
+
+def replace_lineage(
+    connection: sa.Connection, pipeline: str, alive: Sequence[Partition], mode: str | None
+) -> None:
+    """Remove a pipeline's partitions, and begin again with these, as Store.replace_partitions."""
+    for table in (partitions, partition_parents):
         connection.execute(sa.delete(table).where(table.c.pipeline == pipeline))
-    mutable = [p for p in alive if isinstance(p, MutablePartition)]
-    if not mutable:
-        add_partitions(connection, pipeline, alive)
-        return
-    add_mutable_partitions(connection, pipeline, mutable)
-    since_ns = min(p.start_timestamp_ns for p in mutable)
-    connection.execute(sa.insert(mutable_lineages), {"pipeline": pipeline, "since_ns": since_ns})
+    add_partitions(connection, pipeline, alive)
+    since_ns = min((p.start_timestamp_ns for p in alive), default=None)
+    connection.execute(
+        sa.update(pipelines)
+        .where(pipelines.c.name == pipeline)
+        .values(partition_mode=mode, starts_since_ns=since_ns)
+    )
 
 
 def key_conditions(
-    table: sa.Table, keys: Iterable[PartitionKey]
+    keys: Iterable[PartitionKey], function: sa.Column[str], token: sa.Column[str]
 ) -> Iterator[sa.ColumnElement[bool]]:
-    """Yield conditions on the columns function and token that together select these partitions."""
+    """Yield conditions on the two columns that together select these partitions."""
     by_function: dict[str, list[str]] = {}
     for key in sorted(keys):
         by_function.setdefault(key.function, []).append(key.token)
-    for function, tokens in by_function.items():
+    for name, tokens in by_function.items():
         for chunk in chunks(tokens):
-            yield sa.and_(table.c.function == function, table.c.token.in_(chunk))
+            yield sa.and_(function == name, token.in_(chunk))
 
 
 def chunks(values: Collection[T]) -> Iterator[list[T]]:

@@ -14,21 +14,38 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
+class PartitionKey(NamedTuple):
+    """What tells a partition from the others of its change stream.
+
+    Attributes:
+        function: the placement whose read function returns the partition; empty for the change
+            stream's own function. Functions may have partitions with the same token.
+        token: the partition token.
+    """
+
+    function: str
+    token: str
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     """A change stream partition and its lineage so far.
 
     Attributes:
         token: the partition token, as Spanner returned it.
-        start_timestamp_ns: the start_timestamp of the child partitions record that announced it;
-            the partition holds records from this time on, inclusive.
+        start_timestamp_ns: the start_timestamp of the record that announced it; the partition holds
+            records from this time on, inclusive.
         parents: the parent partition tokens; empty for a partition that a query with a NULL
-            partition token announced.
-        end_timestamp_ns: the partition's end, which is the start_timestamp of its children; None
-            until a task has observed it. The partition covers [start, end).
+            partition token announced, and always empty with mutable key ranges.
+        end_timestamp_ns: the partition's end; None until a task has observed it. With mutable key
+            ranges it is the partition's last timestamp, otherwise the start_timestamp of its
+            children, and the partition covers [start, end).
         end_confirmed_in_epoch_ns: the start of the committed epoch that observed the end; None
             until such an epoch is committed. Until then the end does not count, as
             scheduler.lineage.is_finished decides.
+        start_confirmed_in_epoch_ns: the start of the committed epoch that has read the partition
+            from its start on; None until such an epoch is committed.
+        function: as in PartitionKey.
     """
 
     token: str
@@ -36,6 +53,8 @@ class Partition:
     parents: frozenset[str] = frozenset()
     end_timestamp_ns: int | None = None
     end_confirmed_in_epoch_ns: int | None = None
+    start_confirmed_in_epoch_ns: int | None = None
+    function: str = ""
 
     def __post_init__(self) -> None:
         if not self.token:
@@ -48,53 +67,26 @@ class Partition:
             raise ValueError(f"partition {self.token!r} ends before it starts")
 
     @property
-    def label(self) -> str:
-        """The partition's name among those of its pipeline, where one text has to do."""
-        return self.token
-
-
-class PartitionKey(NamedTuple):
-    """What tells a partition with mutable key ranges from the others of its change stream.
-
-    Attributes:
-        function: the placement whose query function returns the partition; empty for the change
-            stream's own function. Functions may have partitions with the same token.
-        token: the partition token.
-    """
-
-    function: str
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
-class MutablePartition(Partition):
-    """A partition of a stream with partition_mode MUTABLE_KEY_RANGE; it has no parents.
-
-    It covers [start_timestamp_ns, end_timestamp_ns], both inclusive.
-
-    Attributes:
-        start_confirmed_in_epoch_ns: the start of the committed epoch that has read the partition
-            from its start on; None until such an epoch is committed.
-        function: as in PartitionKey.
-    """
-
-    start_confirmed_in_epoch_ns: int | None = None
-    function: str = ""
-
-    @property
     def key(self) -> PartitionKey:
         """The partition's key in its pipeline."""
         return PartitionKey(self.function, self.token)
 
     @property
+    def parent_keys(self) -> frozenset[PartitionKey]:
+        """The keys of its parents, which are partitions of the same function."""
+        if not self.parents:
+            return frozenset()
+        return frozenset(PartitionKey(self.function, parent) for parent in self.parents)
+
+    @property
     def label(self) -> str:
         """The partition's name among those of its pipeline, where one text has to do."""
-        return partition_label(self.function, self.token)
+        return partition_label(self.key)
 
 
-def partition_label(function: str, token: str) -> str:
-    """Return the text that stands for a partition with mutable key ranges, as in PartitionKey."""
-    return f"{function}:{token}" if function else token
+def partition_label(key: PartitionKey) -> str:
+    """Return the text that stands for a partition."""
+    return f"{key.function}:{key.token}" if key.function else key.token
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +208,10 @@ class Pipeline:
         state_reason: why it failed and what to do about it; empty if it did not fail.
         state_since_ns: when the state began, by the owner's clock.
         owner: the process that runs it, as text for people; None if no process does.
+        partition_mode: the partition mode of the change stream of which its partitions are; None if
+            it has none.
+        starts_since_ns: the time up to which the announcement of a partition without parents says
+            nothing new, as scheduler.lineage.starts_since_ns decides; None if it has no partitions.
     """
 
     name: str
@@ -227,6 +223,8 @@ class Pipeline:
     state_reason: str = ""
     state_since_ns: int | None = None
     owner: str | None = None
+    partition_mode: str | None = None
+    starts_since_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

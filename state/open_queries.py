@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from slackwater.state.models import MutablePartition, OpenQuery, Partition, partition_label
+from slackwater.state.models import OpenQuery, PartitionKey, partition_label
 from slackwater.state.plans import latest_plan
 from slackwater.state.store import Store
-from slackwater.state.tables import mutable_partitions, partitions, plan_open_queries
+from slackwater.state.tables import partitions, plan_open_queries
 
 
 def report_queries(store: Store, plan_id: str, task: int, queries: Sequence[OpenQuery]) -> None:
@@ -68,23 +68,19 @@ def latest_open_queries(store: Store, pipeline: str, *, past_ns: int = 0) -> lis
     return open_queries(store, plan.plan_id) if plan and plan.end_ns > past_ns else []
 
 
-def count_stalls(store: Store, pipeline: str, partition: Partition, stalls: int) -> None:
+def count_stalls(store: Store, pipeline: str, key: PartitionKey, stalls: int) -> None:
     """Add a number of stalls to a partition's.
 
     Raises:
         StateError: the store can't be reached.
     """
-    table = partitions
-    conditions = []
-    if isinstance(partition, MutablePartition):
-        table = mutable_partitions
-        conditions = [table.c.function == partition.function]
+    c = partitions.c
     statement = (
-        sa.update(table)
-        .where(table.c.pipeline == pipeline, table.c.token == partition.token, *conditions)
-        .values(stalls=table.c.stalls + stalls)
+        sa.update(partitions)
+        .where(c.pipeline == pipeline, c.function == key.function, c.token == key.token)
+        .values(stalls=c.stalls + stalls)
     )
-    store.write(lambda c: c.execute(statement))
+    store.write(lambda connection: connection.execute(statement))
 
 
 def stalls(store: Store, pipeline: str) -> dict[str, int]:
@@ -93,14 +89,7 @@ def stalls(store: Store, pipeline: str) -> dict[str, int]:
     Raises:
         StateError: the store can't be reached.
     """
-    p, m = partitions.c, mutable_partitions.c
-    statement = sa.select(p.token, p.stalls).where(p.pipeline == pipeline, p.stalls > 0)
-    mutable = sa.select(mutable_partitions).where(m.pipeline == pipeline, m.stalls > 0)
-
-    def work(connection: sa.Connection) -> dict[str, int]:
-        by_label = {row.token: row.stalls for row in connection.execute(statement)}
-        for row in connection.execute(mutable):
-            by_label[partition_label(row.function, row.token)] = row.stalls
-        return by_label
-
-    return store.read(work)
+    c = partitions.c
+    statement = sa.select(c.function, c.token, c.stalls).where(c.pipeline == pipeline, c.stalls > 0)
+    rows = store.read(lambda connection: connection.execute(statement).all())
+    return {partition_label(PartitionKey(row.function, row.token)): row.stalls for row in rows}

@@ -14,10 +14,8 @@ from slackwater.state.store import Store
 from slackwater.state.tables import (
     failed_audits,
     pipelines,
-    plan_children,
     plan_claims,
     plan_ends,
-    plan_finished_parents,
     plan_moves,
     plan_open_queries,
     plan_partial_transactions,
@@ -32,15 +30,13 @@ from slackwater.state.transaction import Transaction
 _PLANS_KEPT: Final = 2
 # The plans themselves last, so that no row is left of a plan that was deleted.
 _OF_A_PLAN: Final = (
-    plan_finished_parents,
-    plan_partition_load,
-    plan_children,
     plan_claims,
     plan_ends,
-    plan_task_metrics,
     plan_moves,
     plan_open_queries,
     plan_partial_transactions,
+    plan_partition_load,
+    plan_task_metrics,
     plan_tasks,
     plans,
 )
@@ -57,8 +53,7 @@ def begin_plan(
         store: the metadata store.
         plan: the plan.
         tasks: the number of its tasks.
-        claims: the roots with mutable key ranges that it reads from their starts, each with the
-            number of its task.
+        claims: the roots that it reads from their starts, each with the number of its task.
 
     Raises:
         LeaseLostError: the pipeline has another owner now.
@@ -173,6 +168,11 @@ def partition_load(store: Store, pipeline: str) -> dict[str, int]:
     )
     rows = store.read(lambda connection: connection.execute(statement).all())
     return {row.label: int(row.records) for row in rows}
+
+
+def claims_of_plan(store: Store, plan_id: str) -> set[PartitionKey]:
+    """Return the partitions that a plan's tasks read from their starts."""
+    return set(store.run(lambda transaction: transaction.claims(plan_id)))
 
 
 def note_failed_audit(store: Store, plan: Plan) -> None:

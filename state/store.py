@@ -23,14 +23,15 @@ from slackwater.state.errors import (
     StoreRefusedError,
     StoreUnreachableError,
 )
-from slackwater.state.lineage_rows import (
-    chunks,
-    read_mutable_partitions,
-    read_partitions,
-    replace_lineage,
+from slackwater.state.lineage_rows import delete_partitions, read_partitions, replace_lineage
+from slackwater.state.models import (
+    DesiredState,
+    Partition,
+    PartitionKey,
+    Pipeline,
+    PipelineState,
 )
-from slackwater.state.models import DesiredState, Partition, Pipeline, PipelineState
-from slackwater.state.tables import HEAD, partition_parents, partitions, pipelines
+from slackwater.state.tables import HEAD, pipelines
 from slackwater.state.transaction import Transaction
 
 T = TypeVar("T")
@@ -190,22 +191,24 @@ class Store:
     # Lineage
 
     def partitions(self, pipeline: str) -> list[Partition]:
-        """Return all partitions of a pipeline that the store has, ordered by start.
-
-        Without those that have mutable key ranges: see state.mutable_lineage.
-        """
+        """Return all partitions of a pipeline that the store has, ordered by start."""
         return self.read(lambda c: read_partitions(c, pipeline))
 
-    def all_partitions(self, pipeline: str) -> list[Partition]:
-        """Return a pipeline's partitions of whichever kind they are, for monitoring."""
-        return self.read(
-            lambda c: [*read_partitions(c, pipeline), *read_mutable_partitions(c, pipeline)]
-        )
-
     def replace_partitions(
-        self, pipeline: str, alive: Sequence[Partition], *, generation: int | None = None
+        self,
+        pipeline: str,
+        alive: Sequence[Partition],
+        *,
+        mode: str | None = None,
+        generation: int | None = None,
     ) -> None:
         """Remove the pipeline's lineage, and start a new one with these partitions.
+
+        Args:
+            pipeline: the pipeline's name.
+            alive: the partitions; they start at the low watermark at which they were found.
+            mode: the partition mode of the change stream; None if it does not matter.
+            generation: the generation of the caller's lease; None if it has no lease.
 
         Raises:
             LeaseLostError: the pipeline's generation is not this one.
@@ -213,35 +216,59 @@ class Store:
 
         def work(connection: sa.Connection) -> None:
             Transaction(connection).require_generation(pipeline, generation)
-            replace_lineage(connection, pipeline, alive)
+            replace_lineage(connection, pipeline, alive, mode)
 
         self.write(work)
 
+    def add_partitions(
+        self, pipeline: str, alive: Sequence[Partition], *, generation: int | None = None
+    ) -> None:
+        """Add partitions that a pipeline has to read besides those that it has.
+
+        Raises:
+            LeaseLostError: the pipeline's generation is not this one.
+            ContradictionError: the store has one of them with another start.
+        """
+
+        def work(transaction: Transaction) -> None:
+            transaction.require_generation(pipeline, generation)
+            recorded = transaction.partitions(pipeline, [p.key for p in alive])
+            transaction.record_partitions(pipeline, alive, recorded)
+
+        self.run(work)
+
     def remove_partitions(
-        self, pipeline: str, tokens: Collection[str], *, generation: int | None = None
+        self,
+        pipeline: str,
+        keys: Collection[PartitionKey],
+        starts_since_ns: int,
+        *,
+        generation: int | None = None,
     ) -> None:
         """Remove partitions, also as parents of others.
+
+        Args:
+            pipeline: the pipeline's name.
+            keys: the partitions' keys.
+            starts_since_ns: as in Pipeline, from now on; it never goes back.
+            generation: the generation of the caller's lease; None if it has no lease.
 
         Raises:
             LeaseLostError: the pipeline's generation is not this one: what was finished for a
                 former owner may have to be read by the new one.
         """
-        p, link = partitions.c, partition_parents.c
+        since = pipelines.c.starts_since_ns
 
         def work(connection: sa.Connection) -> None:
             Transaction(connection).require_generation(pipeline, generation)
-            for chunk in chunks(tokens):
-                connection.execute(
-                    sa.delete(partitions).where(p.pipeline == pipeline, p.token.in_(chunk))
-                )
-                connection.execute(
-                    sa.delete(partition_parents).where(
-                        link.pipeline == pipeline,
-                        sa.or_(link.token.in_(chunk), link.parent_token.in_(chunk)),
-                    )
-                )
+            delete_partitions(connection, pipeline, keys)
+            connection.execute(
+                sa.update(pipelines)
+                .where(pipelines.c.name == pipeline, since < starts_since_ns)
+                .values(starts_since_ns=starts_since_ns)
+            )
 
-        if tokens:
+        if keys:
             self.write(work)
 
     # Transactions
@@ -346,4 +373,6 @@ def _pipeline(row: Any) -> Pipeline:
         row.state_reason,
         row.state_since_ns,
         row.owner,
+        row.partition_mode,
+        row.starts_since_ns,
     )

@@ -43,6 +43,9 @@ pipelines = sa.Table(
     sa.Column("state", sa.String(32)),
     sa.Column("state_reason", sa.Text, nullable=False),
     sa.Column("state_since_ns", sa.BigInteger),
+    # Of its partitions: which mode they are of, and since when a start is new.
+    sa.Column("partition_mode", sa.String(32)),
+    sa.Column("starts_since_ns", sa.BigInteger),
     # What an operator accepts, for the owner that waits.
     sa.Column("from_watermark", sa.String(64)),
     sa.Column("skip_to", sa.String(64)),
@@ -52,36 +55,7 @@ partitions = sa.Table(
     "partitions",
     metadata,
     sa.Column("pipeline", _NAME, primary_key=True),
-    sa.Column("token", _TOKEN, primary_key=True),
-    sa.Column("start_timestamp_ns", sa.BigInteger, nullable=False),
-    sa.Column("end_timestamp_ns", sa.BigInteger),
-    sa.Column("end_confirmed_in_epoch_ns", sa.BigInteger),
-    sa.Column("stalls", sa.BigInteger, nullable=False),
-)
-
-partition_parents = sa.Table(
-    "partition_parents",
-    metadata,
-    sa.Column("pipeline", _NAME, primary_key=True),
-    sa.Column("token", _TOKEN, primary_key=True),
-    sa.Column("parent_token", _TOKEN, primary_key=True),
-    sa.Index(None, "pipeline", "parent_token"),
-)
-
-# A pipeline whose partitions have mutable key ranges, and the time up to which a start record names
-# no partition that is not recorded or long finished. The tables are their own because the key has
-# one more column, and Spanner changes no primary key.
-mutable_lineages = sa.Table(
-    "mutable_lineages",
-    metadata,
-    sa.Column("pipeline", _NAME, primary_key=True),
-    sa.Column("since_ns", sa.BigInteger, nullable=False),
-)
-
-mutable_partitions = sa.Table(
-    "mutable_partitions",
-    metadata,
-    sa.Column("pipeline", _NAME, primary_key=True),
+    # Empty for the change stream's own read function.
     sa.Column("function", _FUNCTION, primary_key=True),
     sa.Column("token", _TOKEN, primary_key=True),
     sa.Column("start_timestamp_ns", sa.BigInteger, nullable=False),
@@ -89,6 +63,17 @@ mutable_partitions = sa.Table(
     sa.Column("end_timestamp_ns", sa.BigInteger),
     sa.Column("end_confirmed_in_epoch_ns", sa.BigInteger),
     sa.Column("stalls", sa.BigInteger, nullable=False),
+)
+
+# Only without mutable key ranges; parents are partitions of the same function.
+partition_parents = sa.Table(
+    "partition_parents",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("function", _FUNCTION, primary_key=True),
+    sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("parent_token", _TOKEN, primary_key=True),
+    sa.Index(None, "pipeline", "function", "parent_token"),
 )
 
 plans = sa.Table(
@@ -104,42 +89,25 @@ plans = sa.Table(
     sa.Index("uq_plans_pipeline_number", "pipeline", "number", unique=True),
 )
 
-# A child partition met in a plan. The primary key is what makes a second claim impossible.
-plan_children = sa.Table(
-    "plan_children",
-    metadata,
-    sa.Column("plan_id", _PLAN, primary_key=True),
-    sa.Column("token", _TOKEN, primary_key=True),
-    sa.Column("claimed_by", sa.Integer),
-)
-
-plan_finished_parents = sa.Table(
-    "plan_finished_parents",
-    metadata,
-    sa.Column("plan_id", _PLAN, primary_key=True),
-    sa.Column("token", _TOKEN, primary_key=True),
-    sa.Column("parent_token", _TOKEN, primary_key=True),
-    sa.Column("task", sa.Integer, nullable=False),
-)
-
-# A partition with mutable key ranges that a plan reads from its start, and the task that does. The
-# primary key is what makes a second claim impossible.
+# A partition that a plan reads from its start, and the task that does; without a task if it was
+# announced and nobody has claimed it yet. The primary key is what makes a second claim impossible.
 plan_claims = sa.Table(
     "plan_claims",
     metadata,
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("function", _FUNCTION, primary_key=True),
     sa.Column("token", _TOKEN, primary_key=True),
-    sa.Column("task", sa.Integer, nullable=False),
+    sa.Column("task", sa.Integer),
 )
 
-# A partition with mutable key ranges whose end a plan has observed.
+# A partition whose end a plan has observed, and the task that did.
 plan_ends = sa.Table(
     "plan_ends",
     metadata,
     sa.Column("plan_id", _PLAN, primary_key=True),
     sa.Column("function", _FUNCTION, primary_key=True),
     sa.Column("token", _TOKEN, primary_key=True),
+    sa.Column("task", sa.Integer, nullable=False),
 )
 
 # The moves of keys, by second, that a task saw from one side only.

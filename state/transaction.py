@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,32 +15,36 @@ from slackwater.state.errors import (
     LineageMissingError,
     PlanMissingError,
 )
-from slackwater.state.lineage_rows import add_partitions, assemble, chunks
-from slackwater.state.models import Partition, Plan, TaskCounts
+from slackwater.state.lineage_rows import (
+    FACTS,
+    LINKS,
+    add_partitions,
+    assemble,
+    key_conditions,
+)
+from slackwater.state.models import (
+    Partition,
+    PartitionKey,
+    Plan,
+    TaskCounts,
+    partition_label,
+)
 from slackwater.state.tables import (
     partition_parents,
     partitions,
     pipelines,
-    plan_children,
-    plan_finished_parents,
+    plan_claims,
+    plan_ends,
+    plan_moves,
     plan_partial_transactions,
     plan_partition_load,
     plan_tasks,
     plans,
 )
 
-T = TypeVar("T")
-
-# No partition has an empty token.
-_NO_CHILD: Final = ""
-
 
 class Transaction:
-    """Reads and writes lineage facts, finished parents and claims; writing one twice is harmless.
-
-    A partition that a plan has read to its end has rows in plan_finished_parents, one for each of
-    its children. If it has none, one row with an empty token in the child's place shows the end.
-    """
+    """Reads and writes lineage facts, a plan's ends and claims; writing one twice is harmless."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -75,8 +80,8 @@ class Transaction:
                 "Nothing is lost; the new owner continues",
             )
 
-    def lock_children(self, plan_id: str, tokens: Collection[str]) -> None:
-        """Lock the children's rows of this plan until the transaction ends.
+    def lock_announced(self, plan_id: str, keys: Collection[PartitionKey]) -> None:
+        """Lock the rows of announced partitions in this plan until the transaction ends.
 
         If two parents finish at the same moment, the second has to see that the first has finished.
         Without the lock each would see one finished parent of two, and no task would claim the
@@ -84,49 +89,47 @@ class Transaction:
         READ COMMITTED, which state.engine sets: reads after the lock have to see the store as it is
         then, not as it was when the transaction began.
         """
-        table, ordered = plan_children, sorted(tokens)
-        where = (table.c.plan_id == plan_id, table.c.token)
-        present = set(self._column(table.c.token, where, ordered))
-        missing = [token for token in ordered if token not in present]
-        self._insert(table, ({"plan_id": plan_id, "token": token} for token in missing))
-        for chunk in chunks(ordered):
-            rows = sa.select(table.c.token).where(
-                table.c.plan_id == plan_id, table.c.token.in_(chunk)
-            )
-            self._connection.execute(locking(self._connection, rows.order_by(table.c.token)))
+        c = plan_claims.c
+        present = {PartitionKey(*row) for row in self._of_plan(plan_claims, plan_id, keys)}
+        self._insert(plan_claims, _plan_rows(plan_id, set(keys) - present))
+        for condition in key_conditions(keys, c.function, c.token):
+            rows = sa.select(c.token).where(c.plan_id == plan_id, condition)
+            self._connection.execute(locking(self._connection, rows.order_by(c.function, c.token)))
 
-    def record_ends(self, pipeline: str, ends: Mapping[str, int]) -> None:
+    def record_ends(self, pipeline: str, ends: Mapping[PartitionKey, int]) -> None:
         """Record that partitions ended; an end counts once an epoch that showed it is committed.
 
         Args:
             pipeline: the pipeline's name.
-            ends: each partition's end, in nanoseconds, by its token.
+            ends: each partition's end, in nanoseconds, by its key.
 
         Raises:
             ContradictionError: the store has another end of a partition.
             LineageMissingError: the store does not have a partition.
         """
-        key = (partitions.c.token, partitions.c.end_timestamp_ns)
-        ends_before: dict[str, int | None] = {}
-        for chunk in chunks(sorted(ends)):
+        c = partitions.c
+        ends_before: dict[PartitionKey, int | None] = {}
+        for condition in key_conditions(ends, c.function, c.token):
             # Without the lock, two transactions with different ends would both see none, and pass.
-            statement = sa.select(*key).where(
-                partitions.c.pipeline == pipeline, partitions.c.token.in_(chunk)
+            statement = sa.select(c.function, c.token, c.end_timestamp_ns).where(
+                c.pipeline == pipeline, condition
             )
             rows = self._connection.execute(
-                locking(self._connection, statement.order_by(partitions.c.token))
+                locking(self._connection, statement.order_by(c.function, c.token))
             )
-            ends_before |= {row.token: row.end_timestamp_ns for row in rows}
+            ends_before |= {PartitionKey(function, token): end for function, token, end in rows}
         new = []
-        for token, end_ns in ends.items():
-            _require_no_other_end(pipeline, token, end_ns, ends_before)
-            if ends_before[token] is None:
-                new.append({"ended": token, "end_ns": end_ns})
+        for key, end_ns in ends.items():
+            _require_no_other_end(pipeline, key, end_ns, ends_before)
+            if ends_before[key] is None:
+                new.append({"of_function": key.function, "ended": key.token, "end_ns": end_ns})
         if new:
             self._connection.execute(
                 sa.update(partitions)
                 .where(
-                    partitions.c.pipeline == pipeline, partitions.c.token == sa.bindparam("ended")
+                    c.pipeline == pipeline,
+                    c.function == sa.bindparam("of_function"),
+                    c.token == sa.bindparam("ended"),
                 )
                 .values(end_timestamp_ns=sa.bindparam("end_ns")),
                 new,
@@ -165,7 +168,7 @@ class Transaction:
                 violations="\n".join(counts.violations),
             )
         )
-        for table in (plan_partial_transactions, plan_partition_load):
+        for table in (plan_partial_transactions, plan_partition_load, plan_moves):
             self._connection.execute(
                 sa.delete(table).where(table.c.plan_id == plan_id, table.c.task == task)
             )
@@ -190,134 +193,148 @@ class Transaction:
                 for partial in counts.partial_transactions
             ),
         )
+        self._insert(plan_moves, ({**key, **asdict(moves)} for moves in counts.moves))
 
-    def observed_ends(self, plan_id: str) -> set[str]:
-        """Return the partitions whose ends a plan has shown so far."""
-        table = plan_finished_parents
-        statement = sa.select(table.c.parent_token).where(table.c.plan_id == plan_id).distinct()
-        return set(self._connection.execute(statement).scalars())
-
-    def children(self, pipeline: str, parent_token: str) -> list[Partition]:
-        """Return the partitions that have this one as a parent."""
-        table = partition_parents
-        where = (table.c.pipeline == pipeline, table.c.parent_token == parent_token)
-        tokens = self._connection.execute(sa.select(table.c.token).where(*where)).scalars()
-        by_token = self.partitions(pipeline, sorted(tokens))
-        return [by_token[token] for token in sorted(by_token)]
-
-    def record_partitions(self, pipeline: str, announced: Sequence[Partition]) -> None:
-        """Add the partitions that the store does not have yet, with their parents."""
-        where = (partitions.c.pipeline == pipeline, partitions.c.token)
-        recorded = set(self._column(partitions.c.token, where, [p.token for p in announced]))
-        new = [p for p in announced if p.token not in recorded]
-        add_partitions(self._connection, pipeline, new)
-
-    def partitions(self, pipeline: str, tokens: Collection[str]) -> dict[str, Partition]:
-        """Return those of these partitions that the store has, by token."""
-        rows = [
+    def partitions(
+        self, pipeline: str, keys: Collection[PartitionKey]
+    ) -> dict[PartitionKey, Partition]:
+        """Return those of these partitions that the store has, by key."""
+        p, link = partitions.c, partition_parents.c
+        facts = [
             row
-            for chunk in chunks(tokens)
+            for condition in key_conditions(keys, p.function, p.token)
             for row in self._connection.execute(
-                sa.select(partitions).where(
-                    partitions.c.pipeline == pipeline, partitions.c.token.in_(chunk)
-                )
+                sa.select(*FACTS).where(p.pipeline == pipeline, condition)
             )
         ]
         links = [
-            link
-            for chunk in chunks(tokens)
-            for link in self._connection.execute(
-                sa.select(partition_parents).where(
-                    partition_parents.c.pipeline == pipeline, partition_parents.c.token.in_(chunk)
-                )
+            row
+            for condition in key_conditions(keys, link.function, link.token)
+            for row in self._connection.execute(
+                sa.select(*LINKS).where(link.pipeline == pipeline, condition)
             )
         ]
-        return {p.token: p for p in assemble(rows, links)}
+        return {partition.key: partition for partition in assemble(facts, links)}
 
-    def record_finished_parents(
-        self, plan_id: str, children: Mapping[str, Collection[str]], task: int
-    ) -> None:
-        """Record that a task of a plan has read partitions to their ends.
-
-        Args:
-            plan_id, task: the plan's id and the task's number in it.
-            children: the tokens of each partition's children, by its own token; an end without
-                children counts like any other.
-        """
-        rows = {parent: sorted(tokens) or [_NO_CHILD] for parent, tokens in children.items()}
-        recorded = self.finished_parents(
-            plan_id, sorted({token for tokens in rows.values() for token in tokens})
-        )
-        self._insert(
-            plan_finished_parents,
-            (
-                {"plan_id": plan_id, "token": token, "parent_token": parent, "task": task}
-                for parent, tokens in sorted(rows.items())
-                for token in tokens
-                if parent not in recorded.get(token, {})
-            ),
-        )
-
-    def finished_parents(
-        self, plan_id: str, child_tokens: Collection[str]
-    ) -> dict[str, dict[str, int]]:
-        """Return, for each child, the parents that the plan has read to their ends, with tasks.
-
-        The keys are the tokens of the children, and in each value those of the parents; the numbers
-        are the tasks that read the parents.
-        """
-        table = plan_finished_parents
-        by_child: dict[str, dict[str, int]] = {}
-        for chunk in chunks(child_tokens):
+    def children(
+        self, pipeline: str, parents: Collection[PartitionKey]
+    ) -> dict[PartitionKey, Partition]:
+        """Return the partitions that have one of these as a parent, by key."""
+        c = partition_parents.c
+        keys = {
+            PartitionKey(*row)
+            for condition in key_conditions(parents, c.function, c.parent_token)
             for row in self._connection.execute(
-                sa.select(table).where(table.c.plan_id == plan_id, table.c.token.in_(chunk))
-            ):
-                by_child.setdefault(row.token, {})[row.parent_token] = row.task
-        return by_child
+                sa.select(c.function, c.token).where(c.pipeline == pipeline, condition)
+            )
+        }
+        return self.partitions(pipeline, keys)
 
-    def claim(
-        self, plan_id: str, tokens: Collection[str], task: int, *, allow_new: bool = True
-    ) -> set[str]:
-        """Claim children for a task; return those that it holds, also by an earlier attempt.
+    def starts_since_ns(self, pipeline: str) -> int | None:
+        """Return what Pipeline has under this name."""
+        row = sa.select(pipelines.c.starts_since_ns).where(pipelines.c.name == pipeline)
+        return self._connection.execute(row).scalar()
+
+    def record_partitions(
+        self,
+        pipeline: str,
+        announced: Iterable[Partition],
+        recorded: Mapping[PartitionKey, Partition],
+    ) -> None:
+        """Add the partitions that the store does not have yet, with their parents.
 
         Args:
-            plan_id, task: the plan's id and the task's number in it.
-            tokens: the children's tokens.
-            allow_new: False to make no new claims, so that only those of an earlier attempt count.
+            pipeline: the pipeline's name.
+            announced: the partitions.
+            recorded: those of them that the store has, by key.
+
+        Raises:
+            ContradictionError: the store has one without parents with another start. Nothing says
+                that the parents of one partition end at the same time.
         """
-        table = plan_children
-        claimed: set[str] = set()
-        for chunk in chunks(sorted(tokens)):
-            row = sa.and_(table.c.plan_id == plan_id, table.c.token.in_(chunk))
-            if allow_new:
-                self._connection.execute(
-                    sa.update(table)
-                    .where(row, table.c.claimed_by.is_(None))
-                    .values(claimed_by=task)
+        new = []
+        for partition in announced:
+            same = recorded.get(partition.key)
+            if same is None:
+                new.append(partition)
+            elif not partition.parents and same.start_timestamp_ns != partition.start_timestamp_ns:
+                raise ContradictionError(
+                    f"partition {partition.label} starts at {same.start_timestamp_ns} and at"
+                    f" {partition.start_timestamp_ns}.",
+                    "Report it: a change stream partition starts only once",
                 )
-            mine = sa.select(table.c.token).where(row, table.c.claimed_by == task)
-            claimed.update(self._connection.execute(mine).scalars())
-        return claimed
+        add_partitions(self._connection, pipeline, new)
 
-    def claimed_children(self, plan_id: str, task: int) -> set[str]:
-        """Return the children that a task has claimed, in any attempt."""
-        table = plan_children
-        where = (table.c.plan_id == plan_id, table.c.claimed_by == task)
-        return set(self._connection.execute(sa.select(table.c.token).where(*where)).scalars())
+    def observed_ends(
+        self, plan_id: str, keys: Collection[PartitionKey] | None = None
+    ) -> dict[PartitionKey, int]:
+        """Return the partitions whose ends a plan has observed, each with the task that did.
 
-    def _column(
-        self, column: sa.Column[T], where: tuple[Any, sa.Column[str]], values: Collection[str]
-    ) -> Iterator[T]:
-        condition, key = where
-        for chunk in chunks(values):
+        Args:
+            plan_id: the plan's id.
+            keys: only these partitions; None for all.
+        """
+        rows = self._of_plan(plan_ends, plan_id, keys, plan_ends.c.task)
+        return {PartitionKey(function, token): task for function, token, task in rows}
+
+    def add_ends(self, plan_id: str, keys: Iterable[PartitionKey], task: int) -> None:
+        """Record that a task has observed the ends of partitions; the plan has none of them yet."""
+        self._insert(plan_ends, _plan_rows(plan_id, keys, task=task))
+
+    def claim(self, plan_id: str, keys: Collection[PartitionKey], task: int) -> None:
+        """Claim partitions for a task, those that no task has claimed; their rows are locked."""
+        c = plan_claims.c
+        for condition in key_conditions(keys, c.function, c.token):
+            self._connection.execute(
+                sa.update(plan_claims)
+                .where(c.plan_id == plan_id, condition, c.task.is_(None))
+                .values(task=task)
+            )
+
+    def claims(
+        self, plan_id: str, keys: Collection[PartitionKey] | None = None
+    ) -> dict[PartitionKey, int]:
+        """Return the partitions that a plan reads from their starts, each with the task that does.
+
+        Args:
+            plan_id: the plan's id.
+            keys: only these partitions; None for all.
+        """
+        rows = self._of_plan(plan_claims, plan_id, keys, plan_claims.c.task)
+        return {PartitionKey(f, token): task for f, token, task in rows if task is not None}
+
+    def claims_of_task(self, plan_id: str, task: int) -> set[PartitionKey]:
+        """Return the partitions that a task has to read from their starts, in any attempt."""
+        c = plan_claims.c
+        of_task = sa.select(c.function, c.token).where(c.plan_id == plan_id, c.task == task)
+        return {PartitionKey(*row) for row in self._connection.execute(of_task)}
+
+    def _of_plan(
+        self,
+        table: sa.Table,
+        plan_id: str,
+        keys: Collection[PartitionKey] | None,
+        *columns: sa.Column[Any],
+    ) -> Iterator[Any]:
+        """Yield function, token and further columns of a plan's rows, of these or of all."""
+        c = table.c
+        conditions = [sa.true()] if keys is None else key_conditions(keys, c.function, c.token)
+        for condition in conditions:
             yield from self._connection.execute(
-                sa.select(column).where(condition, key.in_(chunk))
-            ).scalars()
+                sa.select(c.function, c.token, *columns).where(c.plan_id == plan_id, condition)
+            )
 
     def _insert(self, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
         listed = list(rows)
         if listed:
             self._connection.execute(sa.insert(table), listed)
+
+
+def _plan_rows(
+    plan_id: str, keys: Iterable[PartitionKey], **values: int
+) -> Iterator[dict[str, Any]]:
+    """Return rows of a table of a plan's partitions, in one order, so that none deadlocks."""
+    return ({"plan_id": plan_id, **key._asdict(), **values} for key in sorted(keys))
 
 
 def _missing(what: str) -> PlanMissingError:
@@ -328,17 +345,20 @@ def _missing(what: str) -> PlanMissingError:
 
 
 def _require_no_other_end(
-    pipeline: str, token: str, end_ns: int, ends_before: Mapping[str, int | None]
+    pipeline: str,
+    key: PartitionKey,
+    end_ns: int,
+    ends_before: Mapping[PartitionKey, int | None],
 ) -> None:
-    if token not in ends_before:
+    if key not in ends_before:
         raise LineageMissingError(
-            f"partition {token} of pipeline {pipeline!r} ended, but it is not in the metadata"
-            " store.",
+            f"partition {partition_label(key)} of pipeline {pipeline!r} ended, but it is not in the"
+            " metadata store.",
             "Another process has replaced the lineage: run the pipeline in one process only",
         )
-    if ends_before[token] not in (None, end_ns):
+    if ends_before[key] not in (None, end_ns):
         raise ContradictionError(
-            f"partition {token} ended at {ends_before[token]} and at {end_ns}.",
+            f"partition {partition_label(key)} ended at {ends_before[key]} and at {end_ns}.",
             "Report it: a change stream partition ends only once",
         )
 

@@ -32,15 +32,13 @@ class DeliveryTracker:
     Attributes:
         progress: how far the partition has been read.
         was_reopened: True once the query may return records that were handed on before.
-        child_records: all child partitions records so far.
-        end_record: the partition's end record, once it has come.
+        ending_records: those that end the partition, once they have come.
     """
 
     def __init__(self, token: str | None, start_ns: int) -> None:
         self.progress = PartitionProgress(start_ns)
         self.was_reopened = False
-        self.child_records: list[ChildPartitionsRecord] = []
-        self.end_record: PartitionEndRecord | None = None
+        self.ending_records: list[ChildPartitionsRecord | PartitionEndRecord] = []
         self._token = token
 
     def new_records(self, records: Sequence[ChangeRecord]) -> Sequence[ChangeRecord]:
@@ -77,7 +75,7 @@ class DeliveryTracker:
         return rows, is_new
 
     def _require_before_end(self) -> None:
-        if self.end_record is not None:
+        if any(isinstance(record, PartitionEndRecord) for record in self.ending_records):
             raise DecodeError(f"partition {self._token}: a record came after the partition's end")
 
     def _note(self, record: ChangeRecord) -> None:
@@ -85,14 +83,14 @@ class DeliveryTracker:
             return
         self._require_before_end()
         if isinstance(record, ChildPartitionsRecord):
-            self.child_records.append(record)
+            self.ending_records.append(record)
         elif isinstance(record, PartitionEndRecord | PartitionEventRecord):
             if record.partition_token != self._token:
                 raise DecodeError(
                     f"partition {self._token}: a record of partition {record.partition_token} came"
                 )
             if isinstance(record, PartitionEndRecord):
-                self.end_record = record
+                self.ending_records.append(record)
 
     def _new_flags(self, rows: Rows) -> Flags | None:
         at_reopening = rows.commit_us == ns_to_us(self.progress.reopen_ns)

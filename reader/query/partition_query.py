@@ -201,10 +201,8 @@ class PartitionQuery:
 
     def _is_complete(self) -> bool:
         """Return True if no other query has to follow one that has ended with OK."""
-        if self._mode is PartitionMode.MUTABLE_KEY_RANGE:
-            is_through = self._end_ns is not None and self._query_end_ns == self._end_ns
-            return is_through or self._tracker.end_record is not None
-        outcome = outcome_of(self._tracker.child_records, self._end_ns)
+        through_ns = self._end_ns if self._query_end_ns == self._end_ns else None
+        outcome = outcome_of(self._tracker.ending_records, through_ns)
         return not isinstance(outcome, Inconclusive)
 
     def cancel(self) -> None:

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer, Rows
 from slackwater.scheduler.change_source import PartitionQueries, Query
@@ -87,11 +86,6 @@ class ContinuousQueries:
         self._has_asked = False
         self._answers: dict[Wanted, list[_Part]] = {}
         self._left: set[Wanted] = set()
-
-    @property
-    def partition_mode(self) -> PartitionMode:
-        """The way in which the change stream's partitions follow the keys."""
-        return self._source.partition_mode
 
     def require_same_functions(self) -> None:
         """Check the change stream's read functions, as PartitionQueries explains."""

@@ -30,6 +30,7 @@ from slackwater.reader.records import (
 )
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS
 from slackwater.scheduler.continuous.followed_partition import FollowedPartition, Portion
+from slackwater.scheduler.lineage import announced
 from slackwater.state.models import PartitionKey
 from slackwater.timestamp import seconds_to_ns
 
@@ -227,13 +228,8 @@ class Follower:
         self._followed[key] = _Followed(partition, task)
 
     def _follow_announced(self, function: str, record: Announcement) -> None:
-        tokens = (
-            [child.token for child in record.child_partitions]
-            if isinstance(record, ChildPartitionsRecord)
-            else record.partition_tokens
-        )
-        for token in tokens:
-            self._follow(PartitionKey(function, token), record.start_timestamp_ns)
+        for partition in announced([record], function):
+            self._follow(partition.key, partition.start_timestamp_ns)
 
     async def _read(self, key: PartitionKey, partition: FollowedPartition, start_ns: int) -> None:
         """Read a partition to its end, or until its query breaks."""

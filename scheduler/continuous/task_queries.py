@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from slackwater.scheduler import lineage, mutable_lineage
 from slackwater.scheduler.change_source import PartitionQueries
 from slackwater.scheduler.continuous.continuous_queries import ContinuousQueries, Reader, forget
 from slackwater.scheduler.continuous.follower import Wanted
 from slackwater.scheduler.continuous.frames import FollowedStream
 from slackwater.scheduler.continuous.reader_client import ReaderClient
+from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import Reading
 from slackwater.scheduler.spanner_source import SpannerSource
-from slackwater.state.models import MutablePartition, Partition, PartitionKey
 
 _READER: Final = ReaderClient()
 
@@ -52,10 +51,5 @@ def task_queries(
 
 def wanted(task: Task) -> list[Wanted]:
     """Return what a task asks for the partitions that it begins with."""
-    return [_wanted(root, task.plan.start_ns) for root in task.roots]
-
-
-def _wanted(root: Partition, watermark_ns: int) -> Wanted:
-    if isinstance(root, MutablePartition):
-        return Wanted(root.key, mutable_lineage.query_start_ns(root, watermark_ns))
-    return Wanted(PartitionKey("", root.token), lineage.query_start_ns(root, watermark_ns))
+    start_ns = task.plan.start_ns
+    return [Wanted(root.key, query_start_ns(root, start_ns)) for root in task.roots]

@@ -14,18 +14,13 @@ from slackwater.reader.partition_progress import record_time_ns
 from slackwater.reader.query.batch_decoder import Rows
 from slackwater.reader.records import (
     ChangeRecord,
-    ChildPartitionsRecord,
     DataChangeRecord,
-    PartitionEndRecord,
-    PartitionEventRecord,
-    PartitionStartRecord,
+    PartitionRecord,
 )
 from slackwater.scheduler.audit import PartitionAudit
 from slackwater.scheduler.epoch import Cut
 from slackwater.state.models import PartialTransaction
 from slackwater.timestamp import ns_to_us, us_to_ns
-
-MutableRecord = PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
 
 
 class CutFilter:
@@ -39,15 +34,13 @@ class CutFilter:
         audit: takes every record that is delivered; None to deliver no records.
 
     Attributes:
-        announced: the child partitions records up to the cut's end.
-        mutable_records: the start, end and event records up to the cut's end.
+        partition_records: the records of partitions up to the cut's end.
         is_done: True after a record that lies beyond the cut.
     """
 
     def __init__(self, token: str, cut: Cut, audit: PartitionAudit | None) -> None:
         self.token = token
-        self.announced: list[ChildPartitionsRecord] = []
-        self.mutable_records: list[MutableRecord] = []
+        self.partition_records: list[PartitionRecord] = []
         self.is_done = False
         self._cut = cut
         self._audit = audit
@@ -61,10 +54,8 @@ class CutFilter:
             if isinstance(record, DataChangeRecord):
                 if self._cut.contains(time_ns):
                     data.append(record)
-            elif isinstance(record, ChildPartitionsRecord) and not is_beyond:
-                self.announced.append(record)
-            elif isinstance(record, MutableRecord) and not is_beyond:
-                self.mutable_records.append(record)
+            elif isinstance(record, PartitionRecord) and not is_beyond:
+                self.partition_records.append(record)
             self.is_done = self.is_done or is_beyond
         if self._audit is None:
             return ()

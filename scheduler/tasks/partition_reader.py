@@ -1,7 +1,7 @@
 """Reads one partition in an epoch: to the partition's end, or through the epoch's.
 
-Runs in the caller's thread and uses no store: it returns how the reading ended, and the caller
-records that.
+Runs in the caller's thread and uses no store: it returns what was shown, and the caller records
+that.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder
-from slackwater.reader.query_outcome import QueryOutcome, outcome_of
-from slackwater.reader.records import ChildPartitionsRecord
+from slackwater.reader.query_outcome import end_of
+from slackwater.reader.records import PartitionEventRecord, PartitionRecord
 from slackwater.scheduler.audit import PartitionAudit
 from slackwater.scheduler.change_source import PartitionQueries, Query
-from slackwater.scheduler.epoch import Cut, watermark_for_start
+from slackwater.scheduler.epoch import cut_of
+from slackwater.scheduler.lineage import announced, delivered_cut, is_read_from_start
 from slackwater.scheduler.read_options import Proof
 from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.scheduler.tasks.look_back import look_back
@@ -27,6 +29,19 @@ from slackwater.timestamp import format_rfc3339
 _log = logging.getLogger(__name__)
 
 Running = Callable[[Partition, Query], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an epoch's queries showed of partitions: one's own end, others, both or neither.
+
+    Attributes:
+        end_timestamp_ns: the end of the partition; None if it was read through the epoch.
+        announced: the partitions that it announced, also those that are recorded already.
+    """
+
+    end_timestamp_ns: int | None
+    announced: tuple[Partition, ...]
 
 
 class PartitionReader:
@@ -58,14 +73,14 @@ class PartitionReader:
 
     def read(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit
-    ) -> QueryOutcome:
-        """Read a partition from start_ns to its end or the epoch's, and return how it ended.
+    ) -> Shown:
+        """Read a partition from start_ns to its end or the epoch's, and return what was shown.
 
         Args:
             partition: the partition to read.
-            start_ns: the partition's own start, or the epoch's if the partition began earlier.
+            start_ns: as lineage.query_start_ns() returns it.
             decoder: takes the data change records.
-            audit: takes every record that is delivered.
+            audit: takes every record that is delivered, and the partition's event records.
 
         Raises:
             ReaderError: a query failed.
@@ -74,44 +89,46 @@ class PartitionReader:
             partition.end_timestamp_ns is not None
             and partition.end_timestamp_ns <= self._plan.end_ns
         )
-        announced: list[ChildPartitionsRecord] = []
+        records: list[PartitionRecord] = []
         is_refused = False
         try:
-            announced = self._query(partition, start_ns, decoder, audit, self._proof)
+            records = self._query(partition, start_ns, decoder, audit, self._proof)
         except StartOutsidePartitionError:
             has_ended = is_refused = True
-        if has_ended and not announced:
-            announced = self._recover(partition, start_ns, decoder)
+        if has_ended and end_of(records) is None:
+            records += self._recover(partition, start_ns, decoder)
+        end_ns = end_of(records)
         if is_refused:
-            _require_end_before(start_ns, partition, announced)
+            self._require_delivered(partition, start_ns, end_ns)
+        audit.add_events(r for r in records if isinstance(r, PartitionEventRecord))
         audit.end()
-        return outcome_of(announced, self._plan.end_ns)
+        return Shown(end_ns, announced(records, partition.function))
 
     def _recover(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder
-    ) -> list[ChildPartitionsRecord]:
-        """Return the child partitions records of a partition whose end no query has shown.
+    ) -> list[PartitionRecord]:
+        """Return the records of a partition whose end no query has shown, without its data.
 
-        The partition's data change records were delivered already, so no others are taken.
+        Its data change records were delivered already.
         """
-        announced = look_back(
+        records = look_back(
             partition.start_timestamp_ns,
             start_ns,
             lambda earlier_ns: self._query(partition, earlier_ns, decoder, None, Proof.RECORD),
-            bool,
+            lambda records: end_of(records) is not None,
             self._pause,
         )
-        if announced is not None:
+        if records is not None:
             _log.warning(
-                "partition %s ended before %s, and no query had shown it; its children's"
-                " records up to that time are delivered late",
-                partition.token,
+                "partition %s ended before %s, and no query had shown it; records of the"
+                " partitions that it announced up to that time are delivered late",
+                partition.label,
                 format_rfc3339(start_ns),
             )
-            return announced
+            return records
         raise UnavailableError(
-            f"partition {partition.token} ended before {format_rfc3339(start_ns)}, and Spanner"
-            " does not show its child partitions.",
+            f"partition {partition.label} ended before {format_rfc3339(start_ns)}, and Spanner"
+            " does not show its end.",
             "Nothing was skipped: try again later",
         )
 
@@ -122,35 +139,33 @@ class PartitionReader:
         decoder: BatchDecoder,
         audit: PartitionAudit | None,
         proof: Proof,
-    ) -> list[ChildPartitionsRecord]:
-        """Run one query, and return its child partitions records up to the epoch's end.
+    ) -> list[PartitionRecord]:
+        """Run one query, and return its records up to the epoch's end, without data.
 
         Data change records are delivered only if there is an audit.
         """
         end_ns = self._plan.end_ns
-        query = self._source.query(partition.token, start_ns, end_ns if proof is Proof.OK else None)
-        # Not the epoch's start: a child that was announced late is read from an earlier one.
-        cut = Cut(watermark_for_start(start_ns), end_ns)
-        consumer = CutFilter(partition.token, cut, audit)
+        query = self._source.query(
+            partition.token, start_ns, end_ns if proof is Proof.OK else None, partition.function
+        )
+        consumer = CutFilter(partition.token, delivered_cut(partition, cut_of(self._plan)), audit)
         with self._running(partition, query):
             query.run(decoder, consumer)
-        return consumer.announced
+        return consumer.partition_records
 
+    def _require_delivered(self, partition: Partition, start_ns: int, end_ns: int | None) -> None:
+        """Check that nothing is lost of a partition whose start was refused.
 
-def _require_end_before(
-    start_ns: int, partition: Partition, announced: list[ChildPartitionsRecord]
-) -> None:
-    """Check that a partition whose start was refused has really ended before it.
+        The look back takes no data change records. They were delivered by earlier epochs if these
+        have read the partition from its start, and it ended no later than they read it.
 
-    The look back takes no data change records. If the partition ended later, those between the
-    start and its end would be lost.
-
-    Raises:
-        UnavailableError: the partition ended after the start; the epoch is to be read again.
-    """
-    if any(record.start_timestamp_ns > start_ns for record in announced):
-        raise UnavailableError(
-            f"Spanner refused to read partition {partition.token} at {format_rfc3339(start_ns)},"
-            " although the partition ended later.",
-            "Nothing was skipped: the epoch is read again",
-        )
+        Raises:
+            UnavailableError: some were not; the epoch is to be read again.
+        """
+        is_read = is_read_from_start(partition, self._plan.start_ns)
+        if not is_read or end_ns is None or end_ns > start_ns:
+            raise UnavailableError(
+                f"Spanner refused to read partition {partition.label} at"
+                f" {format_rfc3339(start_ns)}, although not all of it has been read.",
+                "Nothing was skipped: the epoch is read again",
+            )

@@ -9,35 +9,31 @@ partitions.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final
 
 import pyarrow as pa
 
-from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
-from slackwater.reader.query_outcome import Finished, QueryOutcome
-from slackwater.scheduler import lineage, mutable_lineage
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.change_source import PartitionQueries, Query
 from slackwater.scheduler.epoch import cut_of
 from slackwater.scheduler.epoch_lead import wait_until_past
 from slackwater.scheduler.errors import AuditError
+from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
 from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
-from slackwater.scheduler.tasks.mutable_attempt import MutableTaskAttempt
-from slackwater.scheduler.tasks.mutable_reader import MutablePartitionReader, PartitionFacts
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
-from slackwater.scheduler.tasks.partition_reader import PartitionReader
+from slackwater.scheduler.tasks.partition_reader import PartitionReader, Shown
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Pool, Threads
 from slackwater.state.errors import StateError
-from slackwater.state.models import OpenQuery, Partition, TaskCounts
+from slackwater.state.models import OpenQuery, Partition
 from slackwater.state.open_queries import count_stalls
 from slackwater.state.plans import note_failed_audit, plan_by_id
 from slackwater.state.store import Store
@@ -128,50 +124,12 @@ class _Start:
 
     Attributes:
         partition: the partition.
-        start_ns: the first commit timestamp to read, in nanoseconds.
         since_s: when the end of its last parent was seen, in seconds of the monotonic clock; None
             if it waited for no parent in this attempt.
     """
 
     partition: Partition
-    start_ns: int
     since_s: float | None = None
-
-
-# What has to be recorded of a partition that was read.
-_Ending = Finished | PartitionFacts
-
-
-class _Attempt(Protocol):
-    """What a task asks of TaskAttempt, whichever kind its partitions are of."""
-
-    def finish(self, ended: Mapping[Any, Any], /) -> Sequence[Partition]: ...
-    def note_alive(self, partition: Partition, /) -> None: ...
-    def seal(self, counts: TaskCounts, /) -> Sequence[Partition]: ...
-
-
-class _Reader(Protocol):
-    """What a task asks of PartitionReader, whichever kind its partitions are of."""
-
-    def read(
-        self, partition: Any, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit, /
-    ) -> QueryOutcome | PartitionFacts: ...
-
-
-class _Kind(NamedTuple):
-    """How partitions of one kind are read and recorded."""
-
-    attempt: Callable[[Task, Store, Threads], _Attempt]
-    reader: Callable[..., _Reader]
-    query_start_ns: Callable[[Any, int], int]
-
-
-_KINDS: Final = {
-    PartitionMode.IMMUTABLE_KEY_RANGE: _Kind(TaskAttempt, PartitionReader, lineage.query_start_ns),
-    PartitionMode.MUTABLE_KEY_RANGE: _Kind(
-        MutableTaskAttempt, MutablePartitionReader, mutable_lineage.query_start_ns
-    ),
-}
 
 
 def _proof(task: Task, options: ReadOptions) -> Proof:
@@ -196,12 +154,10 @@ class _TaskRun:
         self._store = store
         self._options = options
         self._threads = threads
-        kinds = _KINDS[source.partition_mode]
-        self._attempt: _Attempt = kinds.attempt(task, store, threads)
-        self._reader: _Reader = kinds.reader(
+        self._attempt = TaskAttempt(task, store, threads)
+        self._reader = PartitionReader(
             task.plan, source, _proof(task, options), self._running, pause=threads.sleep
         )
-        self._query_start_ns = kinds.query_start_ns
         self._reporter = OpenQueryReporter(
             store, task.plan.plan_id, task.index, self._open_queries, threads
         )
@@ -211,7 +167,7 @@ class _TaskRun:
         self._audits: list[PartitionAudit] = []
         self._partial_transactions = PartialTransactions()
         self._decoder = BatchDecoder(self._deliver, threads.lock())
-        self._ended: dict[Partition, tuple[_Ending, float]] = {}
+        self._ended: dict[Partition, tuple[Shown, float]] = {}
         self._is_recording = False
         self._stopped = False
         self._unfinished = 0
@@ -219,10 +175,7 @@ class _TaskRun:
     def start(self, pool: Pool) -> None:
         self._pool = pool
         self._reporter.start()
-        plan = self._task.plan
-        self._submit(
-            [_Start(root, self._query_start_ns(root, plan.start_ns)) for root in self._task.roots]
-        )
+        self._submit([_Start(root) for root in self._task.roots])
         if not self._task.roots:
             self._seal()
 
@@ -255,12 +208,12 @@ class _TaskRun:
         try:
             if start.since_s is not None:
                 self.collector.add_child_delay(time.monotonic() - start.since_s)
-            ending = self._read(partition, start.start_ns)
-            if isinstance(ending, _Ending):
-                self._finish(partition, ending)
-            else:
+            shown = self._read(partition)
+            if shown.end_timestamp_ns is None and not shown.announced:
                 self._attempt.note_alive(partition)
                 self._done(1)
+            else:
+                self._finish(partition, shown)
         except ClosedError:
             return
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
@@ -284,7 +237,7 @@ class _TaskRun:
             self.queue.fail(error)
             return
         if children:
-            self._submit([_Start(child, child.start_timestamp_ns) for child in children])
+            self._submit([_Start(child) for child in children])
             return
         try:
             self._decoder.deliver_remaining()
@@ -295,13 +248,13 @@ class _TaskRun:
     def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
         self.queue.put((batch, owners), batch.nbytes)
 
-    def _finish(self, partition: Partition, ending: _Ending) -> None:
-        """Record a partition's end, or the starts that it showed.
+    def _finish(self, partition: Partition, shown: Shown) -> None:
+        """Record a partition's end, and the partitions that it announced.
 
         One thread does it for all while the others go on reading.
         """
         with self._lock:
-            self._ended[partition] = (ending, time.monotonic())
+            self._ended[partition] = (shown, time.monotonic())
             if self._is_recording:
                 return
             self._is_recording = True
@@ -314,25 +267,25 @@ class _TaskRun:
                 if not ended:
                     self._is_recording = False
                     return
-            children = self._attempt.finish({p: ending for p, (ending, _) in ended.items()})
-            seen_s = {p.token: at_s for p, (_, at_s) in ended.items()}
+            children = self._attempt.finish({p: shown for p, (shown, _) in ended.items()})
+            seen_s = {p.key: at_s for p, (_, at_s) in ended.items()}
             self._submit(
                 [
                     _Start(
                         child,
-                        child.start_timestamp_ns,
                         # Its last parent is among the partitions that have just ended.
-                        max((seen_s[p] for p in child.parents if p in seen_s), default=None),
+                        max((seen_s[p] for p in child.parent_keys if p in seen_s), default=None),
                     )
                     for child in children
                 ]
             )
             self._done(len(ended))
 
-    def _read(self, partition: Partition, start_ns: int) -> QueryOutcome | PartitionFacts:
-        """Read one partition, and return how it ended."""
+    def _read(self, partition: Partition) -> Shown:
+        """Read one partition, and return what it showed."""
         audit = PartitionAudit(partition.label, self._cut, self._partial_transactions)
-        ending = self._reader.read(partition, start_ns, self._decoder, audit)
+        start_ns = query_start_ns(partition, self._cut.start_ns)
+        shown = self._reader.read(partition, start_ns, self._decoder, audit)
         if audit.violations and self._options.audit is AuditMode.STOP:
             # A note that is missing costs another failed attempt.
             with suppress(StateError):
@@ -340,7 +293,7 @@ class _TaskRun:
             raise AuditError(audit.violations)
         with self._lock:
             self._audits.append(audit)
-        return ending
+        return shown
 
     @contextmanager
     def _running(self, partition: Partition, query: Query) -> Iterator[None]:
@@ -359,7 +312,7 @@ class _TaskRun:
                 )
             if query.stalls:
                 with suppress(StateError):
-                    count_stalls(self._store, self._task.plan.pipeline, partition, query.stalls)
+                    count_stalls(self._store, self._task.plan.pipeline, partition.key, query.stalls)
 
     def _open_queries(self) -> list[OpenQuery]:
         with self._lock:

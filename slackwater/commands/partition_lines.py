@@ -24,7 +24,7 @@ def partition_lines(settings: Settings, partition_format: PartitionFormat) -> It
     """
     store, pipeline = open_pipeline(settings)
     try:
-        partitions = store.all_partitions(settings.pipeline)
+        partitions = store.partitions(settings.pipeline)
         stalled = stalls(store, settings.pipeline)
     finally:
         store.close()

@@ -97,7 +97,7 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
     try:
         epochs = last_epochs(store, settings.pipeline, limit=_EPOCHS_SUMMED)
         watermark_ns = pipeline.low_watermark_ns
-        partitions = store.all_partitions(settings.pipeline)
+        partitions = store.partitions(settings.pipeline)
         by_state = Counter(states(partitions, watermark_ns or 0).values()) if watermark_ns else {}
         keeps_up = _catch_up(pipeline, epochs, answer, share_done(store, settings.pipeline))
         return {

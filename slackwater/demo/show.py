@@ -216,7 +216,7 @@ def _show_epochs(console: Console, store: Store) -> None:
 
 
 def _draw(console: Console, directory: Path, store: Store) -> None:
-    dot = to_dot(store.all_partitions("demo"), low_watermark_ns=None)
+    dot = to_dot(store.partitions("demo"), low_watermark_ns=None)
     (directory / "lineage.dot").write_text(dot)
     svg = render_svg(dot)
     if svg is None:

@@ -284,7 +284,7 @@ class StatusPoller:
             # The store can be read, but not written to, as on a full disk.
             state, reason = unrecorded
             pipeline = replace(pipeline, state=state, state_reason=reason)
-        partitions = tuple(supervisor.store.all_partitions(supervisor.name))
+        partitions = tuple(supervisor.store.partitions(supervisor.name))
         past_ns = pipeline.low_watermark_ns or 0
         queries = latest_open_queries(supervisor.store, supervisor.name, past_ns=past_ns)
         source = supervisor.source

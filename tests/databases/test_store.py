@@ -138,9 +138,9 @@ def test_a_former_owner_removes_no_partition_of_the_new_one(store: Store) -> Non
     assert owner is not None
     restart_at(store, "orders", 5, [A, B], generation=owner.generation)
     with pytest.raises(LeaseLostError, match="owner took over"):
-        store.remove_partitions("orders", ["a"], generation=former.generation)
+        store.remove_partitions("orders", [A.key], 0, generation=former.generation)
     assert store.partitions("orders") == [A, B]
-    store.remove_partitions("orders", ["a"], generation=owner.generation)
+    store.remove_partitions("orders", [A.key], 0, generation=owner.generation)
     assert store.partitions("orders") == [B]
 
 
@@ -151,7 +151,7 @@ def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> Non
     begin_plan(store, Plan("p1", "payments", 0, 7), tasks=0)
     commit_epoch(store, "payments", 7)
     restart_at(store, "payments", 5, [A])
-    store.remove_partitions("payments", ["a"])
+    store.remove_partitions("payments", [A.key], 0)
     assert store.partitions("orders") == [A, B, C]
     assert store.partitions("payments") == []
     orders = store.pipeline("orders")
@@ -193,8 +193,8 @@ def _want(url: str, wanted: DesiredState) -> None:
 def test_facts_written_twice_change_nothing(store: Store) -> None:
     store.replace_partitions("orders", [A, B])
     for _ in range(2):
-        store.run(lambda t: t.record_partitions("orders", [C]))
-        store.run(lambda t: t.record_ends("orders", {"a": 10}))
+        store.run(lambda t: t.record_partitions("orders", [C], t.partitions("orders", [C.key])))
+        store.run(lambda t: t.record_ends("orders", {A.key: 10}))
     assert store.partitions("orders") == [
         replace(A, end_timestamp_ns=10),
         B,
@@ -204,9 +204,9 @@ def test_facts_written_twice_change_nothing(store: Store) -> None:
 
 def test_two_different_ends_of_one_partition_are_refused(store: Store) -> None:
     store.replace_partitions("orders", [A])
-    store.run(lambda t: t.record_ends("orders", {"a": 10}))
+    store.run(lambda t: t.record_ends("orders", {A.key: 10}))
     with pytest.raises(ContradictionError, match="10 and at 11"):
-        store.run(lambda t: t.record_ends("orders", {"a": 11}))
+        store.run(lambda t: t.record_ends("orders", {A.key: 11}))
 
 
 def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None:
@@ -215,7 +215,7 @@ def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None
 
     def record(end_ns: int) -> str:
         def work(transaction: Transaction) -> str:
-            transaction.record_ends("orders", {"a": end_ns})
+            transaction.record_ends("orders", {A.key: end_ns})
             # Met only if neither waits for the other, which is what must not be.
             with contextlib.suppress(BrokenBarrierError):
                 both_recorded.wait(0.5)
@@ -232,14 +232,14 @@ def test_two_different_ends_at_the_same_moment_are_refused(store: Store) -> None
 
 def test_the_end_of_a_forgotten_partition_is_refused(store: Store) -> None:
     with pytest.raises(LineageMissingError, match="run the pipeline in one process only"):
-        store.run(lambda t: t.record_ends("orders", {"a": 10}))
+        store.run(lambda t: t.record_ends("orders", {A.key: 10}))
 
 
 def test_a_partition_is_never_read_without_its_parents(store: Store, url: str) -> None:
     """Rows and links are read one after the other; what happens between them must not show."""
     store.replace_partitions("orders", [A, B, C])
     other = Store.open(url, migrate=False)
-    between: list[Callable[[], None]] = [lambda: other.remove_partitions("orders", ["a"])]
+    between: list[Callable[[], None]] = [lambda: other.remove_partitions("orders", [A.key], 0)]
 
     def after(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         if "FROM partitions" in statement and between:
@@ -260,8 +260,8 @@ def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store:
     a = replace(A, parents=frozenset({"old"}), start_timestamp_ns=5)
     store.replace_partitions("orders", [old, a, B, C])
     begin_plan(store, Plan("p1", "orders", 8, 20), tasks=1)
-    store.run(lambda t: t.record_ends("orders", {"a": 10}))
-    store.run(lambda t: t.record_finished_parents("p1", {"a": ["c"]}, 0))
+    store.run(lambda t: t.record_ends("orders", {A.key: 10}))
+    store.run(lambda t: t.add_ends("p1", [A.key], 0))
     # Not committed: what showed the end may never be.
     shown = replace(a, end_timestamp_ns=10)
     assert lineage_at(store.partitions("orders"), 20) == [B, old, shown, C]
@@ -275,25 +275,8 @@ def test_the_lineage_at_a_watermark_is_what_is_unfinished_and_its_parents(store:
 
 def test_a_forgotten_partition_is_no_parent_any_more(store: Store) -> None:
     store.replace_partitions("orders", [A, B, C])
-    store.remove_partitions("orders", ["a"])
+    store.remove_partitions("orders", [A.key], 0)
     assert store.partitions("orders") == [B, replace(C, parents=frozenset({"b"}))]
-
-
-def test_a_child_is_claimed_once_and_stays_its_claimers(store: Store) -> None:
-    begin_plan(store, Plan("p1", "orders", 0, 7), tasks=1)
-    store.run(lambda t: t.lock_children("p1", ["c"]))
-    assert store.run(lambda t: t.claim("p1", ["c"], 1))
-    assert not store.run(lambda t: t.claim("p1", ["c"], 2))
-    assert store.run(lambda t: t.claim("p1", ["c"], 1))
-
-
-def test_a_new_plan_starts_with_no_arrivals_and_claims(store: Store) -> None:
-    for plan in ("p1", "p2"):
-        begin_plan(store, Plan(plan, "orders", 0, 7), tasks=1)
-        assert store.run(lambda t, p=plan: t.finished_parents(p, ["c"])) == {}  # type: ignore[misc]
-        store.run(lambda t, p=plan: t.lock_children(p, ["c"]))  # type: ignore[misc]
-        store.run(lambda t, p=plan: t.record_finished_parents(p, {"a": ["c"]}, 0))  # type: ignore[misc]
-        assert store.run(lambda t, p=plan: t.claim(p, ["c"], 3))  # type: ignore[misc]
 
 
 def test_a_plan_begun_twice_is_one_plan(store: Store) -> None:
@@ -327,7 +310,7 @@ def test_ten_thousand_partitions_are_read_back_whole(store: Store) -> None:
     children = [Partition(f"c{i}", 10, frozenset({f"p{i}"})) for i in range(pairs)]
     store.replace_partitions("orders", parents + children)
     assert set(lineage_at(store.partitions("orders"), 20)) == set(parents + children)
-    store.remove_partitions("orders", [p.token for p in parents])
+    store.remove_partitions("orders", [p.key for p in parents], 0)
     assert {p.parents for p in store.partitions("orders")} == {frozenset()}
 
 

@@ -15,18 +15,17 @@ import pytest
 import sqlalchemy as sa
 
 from slackwater.pipeline.epochs.audit import audit_written
-from slackwater.reader.query_outcome import Finished
-from slackwater.reader.records import ChildPartition
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode
+from slackwater.scheduler.tasks.partition_reader import Shown
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.commit import commit_epoch
 from slackwater.state.errors import LeaseLostError, LineageMissingError, PlanMissingError
 from slackwater.state.lease import acquire_lease, read_lease
-from slackwater.state.models import Partition, Plan, TaskCounts
+from slackwater.state.models import Partition, PartitionKey, Plan, TaskCounts
 from slackwater.state.plans import (
     begin_plan,
     has_failed_audit,
@@ -60,6 +59,10 @@ def merges(count: int) -> dict[str, list[str]]:
 
 def parents_of_merge(i: int) -> list[str]:
     return [f"p{i}-{j}" for j in range(2 + i % 2)]
+
+
+def keys(*tokens: str) -> list[PartitionKey]:
+    return [PartitionKey("", token) for token in tokens]
 
 
 @pytest.fixture(params=[*STORES, "postgresql with REPEATABLE READ"])
@@ -96,11 +99,13 @@ def finish_some(url: str, task: int, in_step: Any, results: Any) -> None:
         in_step.wait(240)
         for parent in parents:
             children = tuple(
-                ChildPartition(child, frozenset(of)) for child, of in of_all.items() if parent in of
+                Partition(child, 50_000, frozenset(of))
+                for child, of in of_all.items()
+                if parent in of
             )
-            for child in attempt.finish({Partition(parent, 0): Finished(50_000, children)}):
-                arrived = store.run(lambda t, c=child.token: t.finished_parents("plan", [c]))  # type: ignore[misc]
-                assert arrived[child.token].keys() == child.parents, "claimed before its parents"
+            for child in attempt.finish({Partition(parent, 0): Shown(50_000, children)}):
+                ended = store.run(lambda t, c=child: t.observed_ends("plan", c.parent_keys))  # type: ignore[misc]
+                assert ended.keys() == child.parent_keys, "claimed before its parents"
                 claimed.append(child.token)
     store.close()
     results.put(claimed)
@@ -116,7 +121,7 @@ def test_each_child_is_claimed_once_after_all_parents_by_many_processes(url: str
     # Two transactions that insert the same row wait for each other anyway; where the row is there
     # already, as for the last two of three parents, only the lock makes them wait.
     there = sorted(of_all)[::2]
-    store.run(lambda t: t.lock_children("plan", there))
+    store.run(lambda t: t.lock_announced("plan", keys(*there)))
     results = FORKED.Queue()
     in_step = FORKED.Barrier(PROCESSES)
     workers = [process(finish_some, url, task, in_step, results) for task in range(PROCESSES)]
@@ -127,24 +132,24 @@ def test_each_child_is_claimed_once_after_all_parents_by_many_processes(url: str
         assert worker.exitcode == 0
     claimed = sorted(child for _ in workers for child in results.get(timeout=240))
     assert claimed == sorted(of_all)
-    finished_parents = store.run(lambda t: t.finished_parents("plan", list(of_all)))
-    assert {child: sorted(by) for child, by in finished_parents.items()} == of_all
+    ended = store.run(lambda t: t.observed_ends("plan"))
+    assert sorted(key.token for key in ended) == parents
     store.close()
 
 
 def test_of_two_parents_at_the_same_moment_one_sees_both(url: str) -> None:
     store = Store.open(url, migrate=True)
-    store.run(lambda t: t.lock_children("plan", ["c"]))
+    store.run(lambda t: t.lock_announced("plan", keys("c")))
     both_recorded = Barrier(2)
 
     def arrive(parent: str) -> int:
         def work(transaction: Transaction) -> int:
-            transaction.lock_children("plan", ["c"])
-            transaction.record_finished_parents("plan", {parent: ["c"]}, 0)
+            transaction.lock_announced("plan", keys("c"))
+            transaction.add_ends("plan", keys(parent), 0)
             # Met only if neither waits for the other, and then neither sees the other.
             with contextlib.suppress(BrokenBarrierError):
                 both_recorded.wait(0.5)
-            return len(transaction.finished_parents("plan", ["c"])["c"])
+            return len(transaction.observed_ends("plan", keys("a", "b")))
 
         return store.run(work)
 
@@ -163,12 +168,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-MERGE = Finished(50_000, (ChildPartition("c", frozenset({"a", "b"})),))
-SPLIT = Finished(50_000, (ChildPartition("c", frozenset({"a"})),))
+MERGE = Shown(50_000, (Partition("c", 50_000, frozenset({"a", "b"})),))
+SPLIT = Shown(50_000, (Partition("c", 50_000, frozenset({"a"})),))
 
 
-def finish(attempt: TaskAttempt, parent: str, ending: Finished = MERGE) -> list[str]:
-    return [child.token for child in attempt.finish({Partition(parent, 0): ending})]
+def finish(attempt: TaskAttempt, parent: str, shown: Shown = MERGE) -> list[str]:
+    return [child.token for child in attempt.finish({Partition(parent, 0): shown})]
 
 
 def test_a_retried_task_finds_its_claims_and_no_other_ones(store: Store) -> None:
@@ -181,7 +186,7 @@ def test_a_retried_task_finds_its_claims_and_no_other_ones(store: Store) -> None
 
 
 def test_a_retried_task_reads_a_child_once_after_both_of_its_parents(store: Store) -> None:
-    """The first attempt's arrivals are in the store, and say nothing of what this one has read."""
+    """The ends that the first attempt saw are in the store; this one has not read so far."""
     task = Task(PLAN, 0, ())
     dead = TaskAttempt(task, store)
     assert [finish(dead, "a"), finish(dead, "b")] == [[], ["c"]]
@@ -208,7 +213,7 @@ def test_a_child_that_one_attempt_claimed_is_read_by_the_one_that_is_committed(
     committed, lingering = TaskAttempt(task, store), TaskAttempt(task, store)
     assert finish(committed, "a") == []
     # The other task's attempt has not read b itself, so it does not claim.
-    store.run(lambda t: t.record_finished_parents("plan", {"b": ["c"]}, other.index))
+    store.run(lambda t: t.add_ends("plan", keys("b"), other.index))
     assert finish(lingering, "a") == ["c"]
     assert [child.token for child in committed.seal(TaskCounts())] == ["c"]
     assert committed.seal(TaskCounts()) == []
@@ -219,7 +224,7 @@ def test_a_sealed_task_claims_nothing_more(store: Store) -> None:
     committed = TaskAttempt(task, store)
     assert finish(committed, "a") == []
     assert committed.seal(TaskCounts()) == []
-    store.run(lambda t: t.record_finished_parents("plan", {"b": ["c"]}, other.index))
+    store.run(lambda t: t.add_ends("plan", keys("b"), other.index))
     assert finish(TaskAttempt(task, store), "a") == []
     assert finish(TaskAttempt(other, store), "b") == ["c"]
 
@@ -254,7 +259,7 @@ def test_an_end_counts_only_once_the_plan_that_showed_it_is_committed(store: Sto
 def test_an_end_without_children_counts(store: Store) -> None:
     task = Task(PLAN, 0, ())
     attempt, other = TaskAttempt(task, store), TaskAttempt(task, store)
-    assert attempt.finish({Partition("a", 0): Finished(50_000, ())}) == []
+    assert attempt.finish({Partition("a", 0): Shown(50_000, ())}) == []
     # Another attempt, which did not see it, adopts it.
     other.note_alive(Partition("a", 0))
     assert other.seal(TaskCounts()) == []
@@ -268,14 +273,14 @@ def test_a_task_whose_facts_the_store_has_lost_is_not_sealed(store: Store) -> No
     """The store went back to a state after planning: sealed, the child would be read twice."""
     attempt = TaskAttempt(Task(PLAN, 0, ()), store)
     assert finish(attempt, "a", SPLIT) == ["c"]
-    store.write(lambda c: c.execute(sa.text("DELETE FROM plan_finished_parents")))
+    store.write(lambda c: c.execute(sa.text("DELETE FROM plan_ends")))
     with pytest.raises(LineageMissingError, match=r"lost what task 0 .* such as a"):
         attempt.seal(TaskCounts())
     assert unsealed_tasks(store, "plan") == [0, 1]
     retried = TaskAttempt(Task(PLAN, 0, ()), store)
     assert finish(retried, "a", SPLIT) == ["c"]
     assert retried.seal(TaskCounts()) == []
-    store.write(lambda c: c.execute(sa.text("UPDATE plan_children SET claimed_by = NULL")))
+    store.write(lambda c: c.execute(sa.text("UPDATE plan_claims SET task = NULL")))
     with pytest.raises(LineageMissingError, match="such as c"):
         retried.seal(TaskCounts())
 

@@ -43,10 +43,10 @@ from slackwater.reader.records import (
 )
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import Cut
+from slackwater.scheduler.lineage import announced
 from slackwater.scheduler.moves import count_moves
-from slackwater.scheduler.mutable_lineage import announced, claimable
 from slackwater.scheduler.spanner_source import SpannerSource
-from slackwater.state.models import MutablePartition
+from slackwater.state.models import Partition
 from slackwater.timestamp import format_rfc3339
 from tests.faults import mutable_seeded
 from tests.faults.proxy import Breaks, FaultProxy
@@ -225,7 +225,7 @@ def test_all_records_are_there_when_each_partition_is_read_once(
         connection = Connection(stream_at(server.host))
         stack.callback(connection.close)
         alive = partitions_alive(connection, dialect, start_ns, heartbeat_ms=1_000, mode=MODE)
-        waiting = [MutablePartition(token, start_ns) for token in alive]
+        waiting = [Partition(token, start_ns) for token in alive]
         assigned = {partition.key for partition in waiting}
         while waiting:
             partition = waiting.pop()
@@ -238,10 +238,9 @@ def test_all_records_are_there_when_each_partition_is_read_once(
             read[partition.token] = consumer.records
             for record in consumer.records:
                 if isinstance(record, PartitionStartRecord):
-                    new = announced(record, "", since_ns=cut.start_ns)
-                    claims = claimable(new, {}, assigned, cut.start_ns)
-                    waiting += claims
-                    assigned.update(claim.key for claim in claims)
+                    new = [p for p in announced([record], "") if p.key not in assigned]
+                    waiting += new
+                    assigned.update(p.key for p in new)
     assert read == {p.token: records_of(p) for p in script.partitions}
     events = [
         r for records in read.values() for r in records if isinstance(r, PartitionEventRecord)
@@ -328,7 +327,6 @@ def test_the_functions_of_placements_are_found_out_and_read_each_for_itself(
         source = SpannerSource(connection, 300_000)
         assert tuple(source.read_functions) == PLACEMENTS
         alive = source.partitions_alive(start_ns)
-        assert all(isinstance(p, MutablePartition) for p in alive)
         assert sorted(p.label for p in alive) == sorted(
             f"{p.function}:{p.token}" for f in PLACEMENTS for p in script.alive(START_US, f)
         )

@@ -19,7 +19,7 @@ from slackwater.reader.records import (
     PartitionEndRecord,
 )
 from slackwater.scheduler.change_source import Query
-from slackwater.state.models import MutablePartition, Partition, PartitionKey, Plan
+from slackwater.state.models import Partition, PartitionKey, Plan
 from tests.simulation.mutable_history import STEP_NS, MutableHistory, MutableLife
 
 
@@ -89,7 +89,7 @@ class MutableStream:
         for function in self.read_functions if functions is None else functions:
             start_ns = max(at_ns, self.history.begins[function])
             alive += [
-                MutablePartition(life.token, start_ns, function=function)
+                Partition(life.token, start_ns, function=function)
                 for life in self.history.alive_at(start_ns)
                 if life.function == function
             ]

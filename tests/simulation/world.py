@@ -244,10 +244,6 @@ class TaskSource:
     faults: Faults
     functions: Sequence[str]
 
-    @property
-    def partition_mode(self) -> PartitionMode:
-        return self.stream.partition_mode
-
     def require_same_functions(self) -> None:
         if set(self.stream.read_functions) != set(self.functions):
             raise StreamAlteredError("other functions")

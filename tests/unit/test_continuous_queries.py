@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.errors import UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, RecordConsumer
-from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord
+from slackwater.reader.records import ChangeRecord, PartitionRecord
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.continuous import frames as frames_module
@@ -52,8 +51,6 @@ class AskedQuery:
 
 class Source:
     """Spanner."""
-
-    partition_mode = PartitionMode.IMMUTABLE_KEY_RANGE
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -100,9 +97,7 @@ def portion(steps: Sequence[int], *others: ChangeRecord, columns: bool = True) -
     return Portion((), tuple(records), others)
 
 
-def read(
-    queries: ContinuousQueries, token: str
-) -> tuple[list[str], list[ChildPartitionsRecord], Query]:
+def read(queries: ContinuousQueries, token: str) -> tuple[list[str], list[PartitionRecord], Query]:
     """Read a partition as a task does: its record_sequences, children, and the query."""
     delivered: list[str] = []
 
@@ -117,7 +112,7 @@ def read(
     query = queries.query(token, START_NS, END_NS)
     query.run(decoder, consumer)
     decoder.deliver_remaining()
-    return delivered, consumer.announced, query
+    return delivered, consumer.partition_records, query
 
 
 def queries_of(

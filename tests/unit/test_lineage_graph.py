@@ -1,6 +1,6 @@
 from slackwater.monitoring.lineage_graph import to_dot
 from slackwater.scheduler.lineage import states
-from slackwater.state.models import MutablePartition, Partition
+from slackwater.state.models import Partition
 
 A = Partition("aaaaaaaa1", 0, frozenset(), 2_000_000_000, 0)
 B = Partition('aaaaaaaa"2', 2_000_000_000, frozenset({"aaaaaaaa1"}))
@@ -25,7 +25,7 @@ def test_short_names_stay_different() -> None:
 
 
 def test_partitions_of_two_placements_with_one_token_are_two() -> None:
-    same = [MutablePartition("t", 1_000, function=function) for function in ("asia", "europe")]
+    same = [Partition("t", 1_000, function=function) for function in ("asia", "europe")]
     dot = to_dot(same, low_watermark_ns=500)
     assert '"asia:t" [label="asia:t' in dot
     assert '"europe:t" [' in dot

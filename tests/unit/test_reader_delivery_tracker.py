@@ -45,7 +45,7 @@ def test_a_record_of_another_partition_is_refused(record: ChangeRecord) -> None:
 def test_the_end_record_is_the_partitions_last() -> None:
     tracker = DeliveryTracker("here", 0)
     tracker.new_records([END, HeartbeatRecord(6_000)])
-    assert tracker.end_record == END
+    assert tracker.ending_records == [END]
     for record in (data(7_000, "1"), PartitionStartRecord(7_000, "1", ("other",))):
         with pytest.raises(DecodeError, match="after the partition's end"):
             tracker.new_records([record])

@@ -7,7 +7,12 @@ from slackwater.reader.query_outcome import (
     earliest_start_ns,
     outcome_of,
 )
-from slackwater.reader.records import ChildPartition, ChildPartitionsRecord
+from slackwater.reader.records import (
+    ChildPartition,
+    ChildPartitionsRecord,
+    PartitionEndRecord,
+    PartitionStartRecord,
+)
 from slackwater.scheduler.epoch import watermark_for_start
 from slackwater.timestamp import parse_rfc3339
 
@@ -17,12 +22,13 @@ B = ChildPartition("b", frozenset({"p", "q"}))
 
 def test_child_partitions_records_prove_that_a_partition_finished() -> None:
     records = [ChildPartitionsRecord(7, "1", (B,)), ChildPartitionsRecord(7, "2", (A,))]
-    assert outcome_of(records, 9) == Finished(7, (A, B))
+    assert outcome_of(records, 9) == Finished(7)
 
 
-def test_a_record_returned_twice_announces_its_children_once() -> None:
-    record = ChildPartitionsRecord(7, "1", (A,))
-    assert outcome_of([record, record], None) == Finished(7, (A,))
+def test_an_end_record_proves_that_a_partition_finished_and_a_start_of_others_does_not() -> None:
+    start, end = PartitionStartRecord(6, "1", ("other",)), PartitionEndRecord(7, "2", "p")
+    assert outcome_of([start], 9) == Alive(9)
+    assert outcome_of([start, end], None) == Finished(7)
 
 
 def test_ok_at_the_end_timestamp_means_alive() -> None:

@@ -11,10 +11,8 @@ from types import MappingProxyType
 
 import pytest
 
-from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
-from slackwater.reader.query_outcome import Finished
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
@@ -26,6 +24,7 @@ from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
+from slackwater.scheduler.tasks.partition_reader import Shown
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import PlanMissingError
@@ -82,8 +81,6 @@ class ScriptedQuery:
 class ScriptedStream:
     """Answers by token; starts at or after a partition's end are refused as Spanner does."""
 
-    partition_mode = PartitionMode.IMMUTABLE_KEY_RANGE
-
     def __init__(self, scripts: dict[str, Sequence[ChangeRecord]]) -> None:
         self.scripts = scripts
         self.lock = threading.Lock()
@@ -112,6 +109,11 @@ class ScriptedStream:
         )
 
 
+def root(token: str) -> Partition:
+    """A partition that earlier epochs have read from its start."""
+    return Partition(token, 0, start_confirmed_in_epoch_ns=0)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     opened = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
@@ -134,7 +136,7 @@ def test_a_merge_is_read_once_after_both_parents(store: Store) -> None:
     stream = ScriptedStream(
         {"a": [data(1_000), merge], "b": [data(2_000), merge], "c": [data(50_000)]}
     )
-    got = rows(store, stream, Partition("a", 0), Partition("b", 0))
+    got = rows(store, stream, root("a"), root("b"))
     assert sorted(got) == [1_000, 2_000, 50_000]
     assert stream.asked[-1] == ("c", 50_000)
     assert [token for token, _ in stream.asked].count("c") == 1
@@ -146,8 +148,8 @@ def test_no_query_is_opened_before_the_epochs_end_has_passed(store: Store) -> No
     stream = ScriptedStream({"a": [data(1_000)]})
     opened_ns: list[int] = []
     stream.gate = lambda query: opened_ns.append(time.time_ns())
-    store.replace_partitions("orders", [Partition("a", 0)])
-    task = Task(plan, 0, (Partition("a", 0),))
+    store.replace_partitions("orders", [root("a")])
+    task = Task(plan, 0, (root("a"),))
     (batch,) = read_task(task, store=store, source=stream, options=read_options(8))
     assert batch.num_rows == 1
     assert len(opened_ns) == 1
@@ -158,20 +160,20 @@ def test_partition_queries_run_at_the_same_time(store: Store) -> None:
     stream = ScriptedStream({f"p{i}": [] for i in range(6)})
     barrier = threading.Barrier(6, timeout=30)
     stream.gate = lambda query: barrier.wait()
-    assert rows(store, stream, *(Partition(f"p{i}", 0) for i in range(6))) == []
+    assert rows(store, stream, *(root(f"p{i}") for i in range(6))) == []
     assert stream.most == 6
 
 
 def test_more_partitions_than_queries_at_once_are_all_read(store: Store) -> None:
     stream = ScriptedStream({f"p{i}": [data(i * 1_000)] for i in range(1, 40)})
-    got = rows(store, stream, *(Partition(f"p{i}", 0) for i in range(1, 40)), queries=3)
+    got = rows(store, stream, *(root(f"p{i}") for i in range(1, 40)), queries=3)
     assert sorted(got) == [i * 1_000 for i in range(1, 40)]
     assert stream.most <= 3
 
 
 def test_records_outside_the_cut_are_not_delivered(store: Store) -> None:
     stream = ScriptedStream({"a": [data(0), data(1_000), data(100_000), data(101_000)]})
-    assert rows(store, stream, Partition("a", 0)) == [1_000, 100_000]
+    assert rows(store, stream, root("a")) == [1_000, 100_000]
 
 
 def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: Store) -> None:
@@ -183,9 +185,9 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     stream = ScriptedStream(
         {"a": [children(ended, b={"a"})], "b": [data(ended), data(plan_start + 1_000)]}
     )
-    store.replace_partitions("orders", [Partition("a", 0)])
+    store.replace_partitions("orders", [root("a")])
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, source=stream, options=read_options(2)
+        Task(plan, 0, (root("a"),)), store=store, source=stream, options=read_options(2)
     )
     assert sum(batch.num_rows for batch in batches) == 2
     known = {p.token: p for p in store.partitions("orders")}
@@ -208,9 +210,9 @@ def test_no_record_is_lost_when_a_start_is_refused_although_the_partition_ends_l
     plan = replace(PLAN, plan_id="later", start_ns=PLAN.start_ns + 10**9, end_ns=2 * 10**9)
     begin_plan(store, plan, tasks=1)
     stream = Refusing({"a": [data(plan.start_ns + 1_000), children(plan.end_ns - 1, b={"a"})]})
-    store.replace_partitions("orders", [Partition("a", 0)])
-    task = Task(plan, 0, (Partition("a", 0),))
-    with pytest.raises(UnavailableError, match="although the partition ended later"):
+    store.replace_partitions("orders", [root("a")])
+    task = Task(plan, 0, (root("a"),))
+    with pytest.raises(UnavailableError, match="not all of it has been read"):
         list(read_task(task, store=store, source=stream, options=read_options(2)))
     assert {p.token: p.end_timestamp_ns for p in store.partitions("orders")} == {"a": None}
 
@@ -228,17 +230,17 @@ def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None
 
     stream.gate = gate
     with pytest.raises(UnavailableError, match="gone"):
-        rows(store, stream, Partition("a", 0), Partition("b", 0))
+        rows(store, stream, root("a"), root("b"))
     assert others[0].cancelled.is_set()
 
 
 def test_a_task_that_is_dropped_ends_its_queries(store: Store) -> None:
     stream = ScriptedStream({"a": [data(i * 1_000) for i in range(1, 20_000)]})
-    store.replace_partitions("orders", [Partition("a", 0)])
+    store.replace_partitions("orders", [root("a")])
     plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
     begin_plan(store, plan, tasks=1)
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, source=stream, options=read_options(1)
+        Task(plan, 0, (root("a"),)), store=store, source=stream, options=read_options(1)
     )
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -252,9 +254,7 @@ def test_a_task_that_is_stopped_with_a_claimed_child_unread_is_not_sealed(
     has_claimed, is_stopped = threading.Event(), threading.Event()
     finish, stop = TaskAttempt.finish, OpenQueryReporter.stop
 
-    def finish_and_wait(
-        attempt: TaskAttempt, ended: Mapping[Partition, Finished]
-    ) -> list[Partition]:
+    def finish_and_wait(attempt: TaskAttempt, ended: Mapping[Partition, Shown]) -> list[Partition]:
         claimed = finish(attempt, ended)
         has_claimed.set()
         assert is_stopped.wait(60)
@@ -269,11 +269,11 @@ def test_a_task_that_is_stopped_with_a_claimed_child_unread_is_not_sealed(
     end_us = 10_000
     records = [data(i * 1_000) for i in range(1, end_us)]
     stream = ScriptedStream({"a": [*records, children(end_us * 1_000, c={"a"})], "c": []})
-    store.replace_partitions("orders", [Partition("a", 0)])
+    store.replace_partitions("orders", [root("a")])
     plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
     begin_plan(store, plan, tasks=1)
     batches = read_task(
-        Task(plan, 0, (Partition("a", 0),)), store=store, source=stream, options=read_options(1)
+        Task(plan, 0, (root("a"),)), store=store, source=stream, options=read_options(1)
     )
     next(batches)
     assert has_claimed.wait(60)

@@ -176,7 +176,7 @@ class EpochRecorder:
     def _epoch(
         self, progress: Progress, written: WrittenEpoch, start_ns: int, end_ns: int
     ) -> Epoch:
-        partitions = unfinished(self._store.all_partitions(self._pipeline), end_ns)
+        partitions = unfinished(self._store.partitions(self._pipeline), end_ns)
         return Epoch(
             pipeline=self._pipeline,
             start_ns=start_ns,

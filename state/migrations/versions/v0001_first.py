@@ -34,40 +34,14 @@ def upgrade() -> None:
         sa.Column("state", sa.String(32)),
         sa.Column("state_reason", sa.Text, nullable=False),
         sa.Column("state_since_ns", sa.BigInteger),
+        sa.Column("partition_mode", sa.String(32)),
+        sa.Column("starts_since_ns", sa.BigInteger),
         sa.Column("from_watermark", sa.String(64)),
         sa.Column("skip_to", sa.String(64)),
         _pk("pipelines", "name"),
     )
     op.create_table(
         "partitions",
-        sa.Column("pipeline", _NAME, nullable=False),
-        sa.Column("token", _TOKEN, nullable=False),
-        sa.Column("start_timestamp_ns", sa.BigInteger, nullable=False),
-        sa.Column("end_timestamp_ns", sa.BigInteger),
-        sa.Column("end_confirmed_in_epoch_ns", sa.BigInteger),
-        sa.Column("stalls", sa.BigInteger, nullable=False),
-        _pk("partitions", "pipeline", "token"),
-    )
-    op.create_table(
-        "partition_parents",
-        sa.Column("pipeline", _NAME, nullable=False),
-        sa.Column("token", _TOKEN, nullable=False),
-        sa.Column("parent_token", _TOKEN, nullable=False),
-        _pk("partition_parents", "pipeline", "token", "parent_token"),
-    )
-    op.create_index(
-        "ix_partition_parents_pipeline_parent_token",
-        "partition_parents",
-        ["pipeline", "parent_token"],
-    )
-    op.create_table(
-        "mutable_lineages",
-        sa.Column("pipeline", _NAME, nullable=False),
-        sa.Column("since_ns", sa.BigInteger, nullable=False),
-        _pk("mutable_lineages", "pipeline"),
-    )
-    op.create_table(
-        "mutable_partitions",
         sa.Column("pipeline", _NAME, nullable=False),
         sa.Column("function", _FUNCTION, nullable=False),
         sa.Column("token", _TOKEN, nullable=False),
@@ -76,7 +50,20 @@ def upgrade() -> None:
         sa.Column("end_timestamp_ns", sa.BigInteger),
         sa.Column("end_confirmed_in_epoch_ns", sa.BigInteger),
         sa.Column("stalls", sa.BigInteger, nullable=False),
-        _pk("mutable_partitions", "pipeline", "function", "token"),
+        _pk("partitions", "pipeline", "function", "token"),
+    )
+    op.create_table(
+        "partition_parents",
+        sa.Column("pipeline", _NAME, nullable=False),
+        sa.Column("function", _FUNCTION, nullable=False),
+        sa.Column("token", _TOKEN, nullable=False),
+        sa.Column("parent_token", _TOKEN, nullable=False),
+        _pk("partition_parents", "pipeline", "function", "token", "parent_token"),
+    )
+    op.create_index(
+        "ix_partition_parents_pipeline_function_parent_token",
+        "partition_parents",
+        ["pipeline", "function", "parent_token"],
     )
     op.create_table(
         "plans",
@@ -89,26 +76,11 @@ def upgrade() -> None:
     )
     op.create_index("uq_plans_pipeline_number", "plans", ["pipeline", "number"], unique=True)
     op.create_table(
-        "plan_children",
-        sa.Column("plan_id", _PLAN, nullable=False),
-        sa.Column("token", _TOKEN, nullable=False),
-        sa.Column("claimed_by", sa.Integer),
-        _pk("plan_children", "plan_id", "token"),
-    )
-    op.create_table(
-        "plan_finished_parents",
-        sa.Column("plan_id", _PLAN, nullable=False),
-        sa.Column("token", _TOKEN, nullable=False),
-        sa.Column("parent_token", _TOKEN, nullable=False),
-        sa.Column("task", sa.Integer, nullable=False),
-        _pk("plan_finished_parents", "plan_id", "token", "parent_token"),
-    )
-    op.create_table(
         "plan_claims",
         sa.Column("plan_id", _PLAN, nullable=False),
         sa.Column("function", _FUNCTION, nullable=False),
         sa.Column("token", _TOKEN, nullable=False),
-        sa.Column("task", sa.Integer, nullable=False),
+        sa.Column("task", sa.Integer),
         _pk("plan_claims", "plan_id", "function", "token"),
     )
     op.create_table(
@@ -116,6 +88,7 @@ def upgrade() -> None:
         sa.Column("plan_id", _PLAN, nullable=False),
         sa.Column("function", _FUNCTION, nullable=False),
         sa.Column("token", _TOKEN, nullable=False),
+        sa.Column("task", sa.Integer, nullable=False),
         _pk("plan_ends", "plan_id", "function", "token"),
     )
     op.create_table(

@@ -11,24 +11,21 @@ import pytest
 from slackwater.pipeline.recovery import named_watermark_ns
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import PlacementDroppedError, StartTooOldError
-from slackwater.reader.records import PartitionStartRecord
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
-from slackwater.scheduler.tasks.mutable_attempt import MutableTaskAttempt
-from slackwater.scheduler.tasks.mutable_reader import PartitionFacts
+from slackwater.scheduler.tasks.partition_reader import Shown
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.gaps import record_gap
-from slackwater.state.models import Gap, MutablePartition, Partition, PartitionKey, TaskCounts
-from slackwater.state.mutable_lineage import lineage_since_ns
+from slackwater.state.models import Gap, Partition, PartitionKey, TaskCounts
 from slackwater.state.plans import sealed_plan_id
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339
 
 MUTABLE, IMMUTABLE = PartitionMode.MUTABLE_KEY_RANGE, PartitionMode.IMMUTABLE_KEY_RANGE
 FIRST_NS, NEXT_NS, LAST_NS = (1_769_850_000_000_000_500 + i * 10**9 for i in range(3))
-START = PartitionFacts(None, (PartitionStartRecord(FIRST_NS + 500_000_000, "1", ("new",)),))
+START = Shown(None, (Partition("new", FIRST_NS + 500_000_000),))
 
 
 class Source:
@@ -58,7 +55,7 @@ class Source:
         if self.partition_mode is PartitionMode.IMMUTABLE_KEY_RANGE:
             return [Partition("a", at_ns), Partition("b", at_ns)]
         return [
-            MutablePartition(token, at_ns, function=function)
+            Partition(token, at_ns, function=function)
             for function in functions or self.read_functions
             for token in ("a", "b")
         ]
@@ -94,22 +91,17 @@ def tokens(task: Task) -> list[str]:
     return [root.token for root in task.roots]
 
 
-def test_partitions_are_of_the_kind_that_the_stream_says(store: Store) -> None:
-    planner_of(store, Source(MUTABLE)).plan_first(NEXT_NS)
-    assert store.all_partitions("orders") == [MutablePartition(token, FIRST_NS) for token in "ab"]
-    planner_of(store, Source(IMMUTABLE)).plan_first(NEXT_NS)
-    assert store.all_partitions("orders") == [Partition(token, FIRST_NS) for token in "ab"]
-
-
-def test_the_first_epoch_planned_again_reads_what_it_has_claimed_before(store: Store) -> None:
-    planner = planner_of(store, Source(MUTABLE))
+@pytest.mark.parametrize("mode", PartitionMode)
+def test_the_first_epoch_planned_again_reads_what_it_has_claimed_before(
+    mode: PartitionMode, store: Store
+) -> None:
+    planner = planner_of(store, Source(mode))
     (task,) = planner.plan_first(NEXT_NS)
-    attempt = MutableTaskAttempt(task, store)
-    root = next(r for r in task.roots if isinstance(r, MutablePartition))
-    assert [p.token for p in attempt.finish({root: START})] == ["new"]
+    attempt = TaskAttempt(task, store)
+    assert [p.token for p in attempt.finish({task.roots[0]: START})] == ["new"]
     assert attempt.seal(TaskCounts()) == []
     # Spark did not learn that the epoch was written.
-    (again,) = planner_of(store, Source(MUTABLE)).plan_first(NEXT_NS)
+    (again,) = planner_of(store, Source(mode)).plan_first(NEXT_NS)
     assert again.plan.must_match_plan == task.plan.plan_id
     assert tokens(again) == ["a", "b", "new"]
 
@@ -119,18 +111,18 @@ def test_a_stream_whose_mode_was_altered_is_read_on_in_the_other(store: Store) -
     for former, mode in ((IMMUTABLE, MUTABLE), (MUTABLE, IMMUTABLE)):
         planner = planner_of(store, Source(former))
         (task,) = planner.plan_first(NEXT_NS)
-        kind = MutableTaskAttempt if former is MUTABLE else TaskAttempt
-        kind(task, store).seal(TaskCounts())
+        TaskAttempt(task, store).seal(TaskCounts())
         planner.commit(NEXT_NS)
         (task,) = planner.plan(NEXT_NS, LAST_NS)
-        kind(task, store).seal(TaskCounts())
+        TaskAttempt(task, store).seal(TaskCounts())
         assert sealed_plan_id(store, "orders", NEXT_NS, LAST_NS) == task.plan.plan_id
         (again,) = planner_of(store, Source(mode)).plan(NEXT_NS, LAST_NS)
         assert again.plan.must_match_plan is None
         assert tokens(again) == ["a", "b"]
         assert {root.start_timestamp_ns for root in again.roots} == {NEXT_NS}
-        is_mutable = lineage_since_ns(store, "orders") is not None
-        assert is_mutable == (mode is MUTABLE)
+        pipeline = store.pipeline("orders")
+        assert pipeline is not None
+        assert (pipeline.partition_mode, pipeline.starts_since_ns) == (mode, NEXT_NS)
         store.write(lambda c: c.exec_driver_sql("DELETE FROM pipelines"))
 
 
@@ -149,7 +141,7 @@ def read_first(store: Store, *functions: str) -> None:
     """Read and commit the epoch from FIRST_NS to NEXT_NS with these read functions."""
     planner = planner_of(store, Source(MUTABLE, functions=functions))
     (task,) = planner.plan_first(NEXT_NS)
-    MutableTaskAttempt(task, store).seal(TaskCounts())
+    TaskAttempt(task, store).seal(TaskCounts())
     planner.commit(NEXT_NS)
 
 
@@ -191,5 +183,6 @@ def test_an_altered_per_placement_tvf_leads_to_the_other_functions(
 ) -> None:
     read_first(store, *before)
     (task,) = planner_of(store, Source(MUTABLE, functions=after)).plan(NEXT_NS, LAST_NS)
-    keys = [root.key for root in task.roots if isinstance(root, MutablePartition)]
-    assert sorted(keys) == sorted(PartitionKey(f, t) for f in after for t in "ab")
+    assert sorted(root.key for root in task.roots) == sorted(
+        PartitionKey(f, t) for f in after for t in "ab"
+    )

@@ -1,4 +1,4 @@
-"""The I/O of planning for partitions with mutable key ranges; the rules are mutable_lineage's."""
+"""The I/O of planning for partitions: reads and writes the store for the rules of lineage."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from collections.abc import Iterable
 
 from slackwater.reader.database.read_functions import OWN_FUNCTION
 from slackwater.reader.errors import PlacementDroppedError
-from slackwater.scheduler import mutable_lineage
+from slackwater.scheduler import lineage
 from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch import Cut, cut_of
 from slackwater.scheduler.plan import Task
-from slackwater.state.models import MutablePartition, PartitionKey, Plan
-from slackwater.state.mutable_lineage import (
-    add_alive_partitions,
-    claims_of_plan,
-    lineage_since_ns,
-    partitions_with_mutable_ranges,
-    remove_mutable_partitions,
-)
-from slackwater.state.plans import latest_plan
+from slackwater.state.models import Partition, PartitionKey, Plan
+from slackwater.state.plans import claims_of_plan, latest_plan
 from slackwater.state.store import Store
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339
 
 _log = logging.getLogger(__name__)
 
 
-def roots_of(store: Store, plan: Plan) -> list[MutablePartition]:
+def roots_of(store: Store, plan: Plan) -> list[Partition]:
     """Return the partitions that a plan begins with.
 
     A plan that has to match an earlier one of its cut reads the same partitions from their starts.
     An attempt that was given up may have recorded others since; the next epoch reads those.
     """
-    partitions = partitions_with_mutable_ranges(store, plan.pipeline)
-    roots = mutable_lineage.roots(partitions, cut_of(plan))
+    partitions = lineage.lineage_at(store.partitions(plan.pipeline), plan.start_ns)
+    for token, parent in lineage.orphans(partitions, plan.start_ns):
+        _log.warning(
+            "pipeline %s: partition %s is not read yet: it waits for its parent partition %s,"
+            " which no partition has announced yet",
+            plan.pipeline,
+            token,
+            parent,
+        )
+    roots = lineage.roots(partitions, cut_of(plan))
     if plan.must_match_plan is None:
         return roots
     claims = claims_of_plan(store, plan.must_match_plan)
@@ -43,10 +44,7 @@ def roots_of(store: Store, plan: Plan) -> list[MutablePartition]:
 def claims_of(tasks: Iterable[Task], plan: Plan) -> list[tuple[PartitionKey, int]]:
     """Return the roots that a plan's tasks read from their starts, each with its task's number."""
     return [
-        (root.key, task.index)
-        for task in tasks
-        for root in task.roots
-        if isinstance(root, MutablePartition) and not _is_read(root, plan)
+        (root.key, task.index) for task in tasks for root in task.roots if not _is_read(root, plan)
     ]
 
 
@@ -55,18 +53,19 @@ def has_lineage_at(
 ) -> bool:
     """Return True if the store has the partitions that can be read at a low watermark.
 
-    Those of placements that were added since they were found are added to them here.
+    Those of placements that were added since they were found are added to them here. At any time,
+    some partition can be read.
 
     Raises:
         PlacementDroppedError: partitions of a placement that is gone were not read to their ends.
         LeaseLostError: the pipeline has another owner now.
         ReaderError, StateError: the source or the store failed.
     """
-    partitions = partitions_with_mutable_ranges(store, pipeline)
-    if not mutable_lineage.roots(partitions, Cut(watermark_ns, watermark_ns)):
+    partitions = store.partitions(pipeline)
+    if not lineage.roots(partitions, Cut(watermark_ns, watermark_ns)):
         return False
     functions = source.read_functions
-    lost = mutable_lineage.lost_functions(partitions, functions, watermark_ns)
+    lost = lineage.lost_functions(partitions, functions, watermark_ns)
     if OWN_FUNCTION in lost or (lost and set(functions) == {OWN_FUNCTION}):
         # per_placement_tvf was altered: other functions return the same records now.
         return False
@@ -78,7 +77,7 @@ def has_lineage_at(
             f" {format_rfc3339(watermark_ns + 3 * HALF_MICROSECOND_NS)}`, which skips one"
             " microsecond. Otherwise restore what is missing from the tables",
         )
-    new = mutable_lineage.new_functions(partitions, functions)
+    new = lineage.new_functions(partitions, functions)
     if new:
         _log.warning(
             "pipeline %s: the change stream has got read functions for placements %s; they are"
@@ -88,7 +87,7 @@ def has_lineage_at(
             format_rfc3339(watermark_ns),
         )
         alive = source.partitions_alive(watermark_ns, new)
-        add_alive_partitions(store, pipeline, alive, generation=generation)
+        store.add_partitions(pipeline, alive, generation=generation)
     return True
 
 
@@ -100,21 +99,19 @@ def prune(
     Raises:
         LeaseLostError: the pipeline has another owner now.
     """
-    plan, since_ns = latest_plan(store, pipeline), lineage_since_ns(store, pipeline)
+    plan, of_pipeline = latest_plan(store, pipeline), store.pipeline(pipeline)
+    since_ns = of_pipeline.starts_since_ns if of_pipeline else None
     if plan is None or plan.end_ns != watermark_ns or since_ns is None:
         return
     # The end of a partition may be shown one epoch late, and new partitions with it.
     keep_ns = max(keep_ns, watermark_ns - plan.start_ns)
-    remove_mutable_partitions(
-        store,
+    store.remove_partitions(
         pipeline,
-        mutable_lineage.prunable(
-            partitions_with_mutable_ranges(store, pipeline), watermark_ns, keep_ns=keep_ns
-        ),
-        mutable_lineage.starts_since_ns(since_ns, watermark_ns, keep_ns=keep_ns),
+        lineage.prunable(store.partitions(pipeline), watermark_ns, keep_ns=keep_ns),
+        lineage.starts_since_ns(since_ns, watermark_ns, keep_ns=keep_ns),
         generation=generation,
     )
 
 
-def _is_read(partition: MutablePartition, plan: Plan) -> bool:
-    return mutable_lineage.is_read_from_start(partition, plan.start_ns)
+def _is_read(partition: Partition, plan: Plan) -> bool:
+    return lineage.is_read_from_start(partition, plan.start_ns)

@@ -8,26 +8,24 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from slackwater.reader.records import PartitionStartRecord
 from slackwater.scheduler.lineage import is_finished
-from slackwater.scheduler.mutable_planning import claims_of, prune, roots_of
+from slackwater.scheduler.lineage_planning import claims_of, prune, roots_of
 from slackwater.scheduler.plan import Task
-from slackwater.scheduler.tasks.mutable_attempt import MutableTaskAttempt
-from slackwater.scheduler.tasks.mutable_reader import PartitionFacts
+from slackwater.scheduler.tasks.partition_reader import Shown
+from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state import tables
 from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.errors import LineageMissingError, PlanMissingError
-from slackwater.state.models import MutablePartition, Partition, Plan, TaskCounts
-from slackwater.state.mutable_lineage import lineage_since_ns
+from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from tests.stores import STORES
 
-A, B = (MutablePartition(token, 500) for token in "ab")
-NEW = MutablePartition("new", 7_000)
+A, B = (Partition(token, 500) for token in "ab")
+NEW = Partition("new", 7_000)
 PLAN = Plan("plan", "orders", 500, 10_500)
-START = PartitionFacts(None, (PartitionStartRecord(7_000, "1", ("new",)),))
-END_AND_START = PartitionFacts(7_000, START.starts)
+START = Shown(None, (NEW,))
+END_AND_START = Shown(7_000, (NEW,))
 
 
 @pytest.fixture(params=STORES)
@@ -55,21 +53,21 @@ def labels(partitions: Sequence[Partition]) -> list[str]:
 
 
 def test_the_first_task_that_sees_a_start_reads_the_partition(store: Store) -> None:
-    first, second = (MutableTaskAttempt(task, store) for task in begin(store))
+    first, second = (TaskAttempt(task, store) for task in begin(store))
     assert labels(first.finish({A: START})) == ["new"]
     assert second.finish({B: START}) == []
     assert first.finish({A: START}) == []
-    assert NEW in store.all_partitions("orders")
+    assert NEW in store.partitions("orders")
 
 
 def test_another_attempt_reads_what_the_task_has_claimed(store: Store) -> None:
     task, _ = begin(store)
-    MutableTaskAttempt(task, store).finish({A: START})
-    shown = MutableTaskAttempt(task, store)
+    TaskAttempt(task, store).finish({A: START})
+    shown = TaskAttempt(task, store)
     assert labels(shown.finish({A: START})) == ["new"]
     assert shown.seal(TaskCounts()) == []
     # Not even if it was not shown the start itself.
-    other = MutableTaskAttempt(task, store)
+    other = TaskAttempt(task, store)
     other.note_alive(A)
     assert labels(other.seal(TaskCounts())) == ["new"]
     other.note_alive(NEW)
@@ -78,25 +76,25 @@ def test_another_attempt_reads_what_the_task_has_claimed(store: Store) -> None:
 
 def test_the_ends_that_one_attempt_has_shown_count_for_all(store: Store) -> None:
     task, other_task = begin(store)
-    MutableTaskAttempt(task, store).finish({A: PartitionFacts(7_000, ())})
-    attempt = MutableTaskAttempt(task, store)
+    TaskAttempt(task, store).finish({A: Shown(7_000, ())})
+    attempt = TaskAttempt(task, store)
     attempt.note_alive(A)
     assert attempt.seal(TaskCounts()) == []
-    MutableTaskAttempt(other_task, store).seal(TaskCounts())
+    TaskAttempt(other_task, store).seal(TaskCounts())
     assert commit_epoch(store, "orders", PLAN.end_ns)
-    finished = [p.label for p in store.all_partitions("orders") if is_finished(p, PLAN.end_ns)]
+    finished = [p.label for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)]
     assert finished == ["a"]
 
 
 def test_what_a_sealed_task_is_shown_later_is_left_to_the_next_epoch(store: Store) -> None:
     task, other_task = begin(store)
     for sealed in (task, other_task):
-        MutableTaskAttempt(sealed, store).seal(TaskCounts())
-    late = MutableTaskAttempt(task, store)
+        TaskAttempt(sealed, store).seal(TaskCounts())
+    late = TaskAttempt(task, store)
     assert late.finish({A: END_AND_START}) == []
     assert late.seal(TaskCounts()) == []
     assert commit_epoch(store, "orders", PLAN.end_ns)
-    assert not any(is_finished(p, PLAN.end_ns) for p in store.all_partitions("orders"))
+    assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
     later = Plan("later", "orders", PLAN.end_ns, 20_500)
     assert labels(roots_of(store, later)) == ["a", "b", "new"]
     # Of these only the new one is read from its start.
@@ -105,41 +103,41 @@ def test_what_a_sealed_task_is_shown_later_is_left_to_the_next_epoch(store: Stor
 
 def test_a_replay_reads_the_same_partitions_and_shows_the_same_ends(store: Store) -> None:
     for task in begin(store):
-        MutableTaskAttempt(task, store).seal(TaskCounts())
+        TaskAttempt(task, store).seal(TaskCounts())
     # An attempt that was given up goes on, and is shown more.
-    MutableTaskAttempt(Task(PLAN, 0, (A,)), store).finish({A: END_AND_START})
+    TaskAttempt(Task(PLAN, 0, (A,)), store).finish({A: END_AND_START})
     replay = replace(PLAN, plan_id="replay", must_match_plan="plan")
     assert labels(roots_of(store, replay)) == ["a", "b"]
     task, other_task = begin(store, replay)
-    attempt = MutableTaskAttempt(task, store)
+    attempt = TaskAttempt(task, store)
     assert attempt.finish({A: END_AND_START}) == []
-    for sealed in (attempt, MutableTaskAttempt(other_task, store)):
+    for sealed in (attempt, TaskAttempt(other_task, store)):
         assert sealed.seal(TaskCounts()) == []
     assert commit_epoch(store, "orders", PLAN.end_ns)
-    assert not any(is_finished(p, PLAN.end_ns) for p in store.all_partitions("orders"))
+    assert not any(is_finished(p, PLAN.end_ns) for p in store.partitions("orders"))
 
 
 def test_a_replay_reads_what_was_claimed_though_it_is_not_shown_the_start(store: Store) -> None:
     task, other_task = begin(store)
-    attempt = MutableTaskAttempt(task, store)
+    attempt = TaskAttempt(task, store)
     attempt.finish({A: END_AND_START})
     attempt.seal(TaskCounts())
-    MutableTaskAttempt(other_task, store).seal(TaskCounts())
+    TaskAttempt(other_task, store).seal(TaskCounts())
     replay = replace(PLAN, plan_id="replay", must_match_plan="plan")
     assert labels(roots_of(store, replay)) == ["a", "b", "new"]
     # Its own attempts agree on the end, whether it is shown to them or not.
     task, other_task = begin(store, replay)
-    again = MutableTaskAttempt(task, store)
+    again = TaskAttempt(task, store)
     again.note_alive(A)
     again.seal(TaskCounts())
-    MutableTaskAttempt(other_task, store).seal(TaskCounts())
+    TaskAttempt(other_task, store).seal(TaskCounts())
     assert commit_epoch(store, "orders", PLAN.end_ns)
-    assert [p.label for p in store.all_partitions("orders") if is_finished(p, PLAN.end_ns)] == ["a"]
+    assert [p.label for p in store.partitions("orders") if is_finished(p, PLAN.end_ns)] == ["a"]
 
 
 def test_a_store_that_lost_claims_or_ends_seals_nothing(store: Store) -> None:
     task, _ = begin(store)
-    attempt = MutableTaskAttempt(task, store)
+    attempt = TaskAttempt(task, store)
     attempt.finish({A: END_AND_START})
     store.write(lambda c: c.execute(sa.delete(tables.plan_claims).where(sa.true())))
     with pytest.raises(LineageMissingError, match="has lost what task 0"):
@@ -148,31 +146,32 @@ def test_a_store_that_lost_claims_or_ends_seals_nothing(store: Store) -> None:
 
 def test_a_removed_partition_does_not_come_back_by_an_old_start_record(store: Store) -> None:
     task, other_task = begin(store)
-    attempt = MutableTaskAttempt(task, store)
+    attempt = TaskAttempt(task, store)
     (new,) = attempt.finish({A: START})
-    assert isinstance(new, MutablePartition)
-    attempt.finish({new: PartitionFacts(8_000, ())})
-    for sealed in (attempt, MutableTaskAttempt(other_task, store)):
+    attempt.finish({new: Shown(8_000, ())})
+    for sealed in (attempt, TaskAttempt(other_task, store)):
         assert sealed.seal(TaskCounts()) == []
     assert commit_epoch(store, "orders", PLAN.end_ns)
     prune(store, "orders", PLAN.end_ns, keep_ns=0, generation=None)
     # The start may be shown again in the next epoch, so what began in this one is kept.
-    assert labels(store.all_partitions("orders")) == ["a", "b", "new"]
+    assert labels(store.partitions("orders")) == ["a", "b", "new"]
     later = Plan("later", "orders", PLAN.end_ns, 20_500)
     task, other_task = begin(store, later)
-    for sealed in (MutableTaskAttempt(t, store) for t in (task, other_task)):
+    for sealed in (TaskAttempt(t, store) for t in (task, other_task)):
         assert sealed.seal(TaskCounts()) == []
     assert commit_epoch(store, "orders", later.end_ns)
     prune(store, "orders", later.end_ns, keep_ns=0, generation=None)
-    assert labels(store.all_partitions("orders")) == ["a", "b"]
-    assert lineage_since_ns(store, "orders") == later.start_ns
-    assert MutableTaskAttempt(task, store).finish({A: START}) == []
-    assert labels(store.all_partitions("orders")) == ["a", "b"]
+    assert labels(store.partitions("orders")) == ["a", "b"]
+    pipeline = store.pipeline("orders")
+    assert pipeline is not None
+    assert pipeline.starts_since_ns == later.start_ns
+    assert TaskAttempt(task, store).finish({A: START}) == []
+    assert labels(store.partitions("orders")) == ["a", "b"]
 
 
 def test_a_task_of_a_former_lineage_records_nothing(store: Store) -> None:
     task, _ = begin(store)
-    attempt = MutableTaskAttempt(task, store)
+    attempt = TaskAttempt(task, store)
     restart_at(store, "orders", 10_500, [])
     # Its plan was removed with the lineage.
     with pytest.raises(PlanMissingError):

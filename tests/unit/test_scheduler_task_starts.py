@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import pytest
 
-from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.partition_progress import record_time_ns
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
@@ -21,19 +20,19 @@ from slackwater.reader.records import (
     PartitionStartRecord,
 )
 from slackwater.scheduler.audit import SinkCounts, audit_epoch
-from slackwater.scheduler.mutable_planning import claims_of, roots_of
+from slackwater.scheduler.lineage_planning import claims_of, roots_of
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.commit import commit_epoch
-from slackwater.state.models import MutablePartition, Partition, Plan
+from slackwater.state.models import Partition, Plan
 from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 
 EARLIER = Plan("earlier", "orders", 500, 10_500)
 PLAN = Plan("plan", "orders", 10_500, 30_500)
-A, B = MutablePartition("a", 500), MutablePartition("b", 500)
+A, B = Partition("a", 500), Partition("b", 500)
 OPTIONS = ReadOptions(2, Proof.OK, AuditMode.STOP, traces=False)
 
 
@@ -75,8 +74,6 @@ class ScriptedStream:
     Attributes:
         hiding: the tokens whose queries with an end show no end record.
     """
-
-    partition_mode = PartitionMode.MUTABLE_KEY_RANGE
 
     def __init__(self, **scripts: Sequence[ChangeRecord]) -> None:
         self.scripts = scripts
@@ -132,7 +129,7 @@ def read_and_commit(store: Store, stream: ScriptedStream, plan: Plan) -> list[tu
 
 
 def partition(store: Store, token: str) -> Partition:
-    return next(p for p in store.all_partitions("orders") if p.token == token)
+    return next(p for p in store.partitions("orders") if p.token == token)
 
 
 def test_a_partition_that_starts_within_the_epoch_is_read_in_the_same_plan(store: Store) -> None:
