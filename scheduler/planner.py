@@ -277,13 +277,14 @@ class Planner:
         partition mode are none of the stream's as it is now.
         """
         name, pipeline = self._options.pipeline, self._store.pipeline(self._options.pipeline)
-        committed_ns = pipeline.low_watermark_ns if pipeline else None
-        if committed_ns is None or committed_ns - self._options.keep_ns > watermark_ns:
-            return False
-        if pipeline is None or pipeline.partition_mode != self._source.partition_mode:
-            return False
-        return lineage_planning.has_lineage_at(
-            self._store, name, watermark_ns, self._source, generation=self._options.generation
+        return (
+            pipeline is not None
+            and pipeline.partition_mode == self._source.partition_mode
+            and pipeline.low_watermark_ns is not None
+            and pipeline.low_watermark_ns - self._options.keep_ns <= watermark_ns
+            and lineage_planning.has_lineage_at(
+                self._store, name, watermark_ns, self._source, generation=self._options.generation
+            )
         )
 
     def _find_partitions_anew(self, watermark_ns: int) -> None:

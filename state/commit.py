@@ -11,11 +11,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from slackwater.state.confirmation import confirm
-from slackwater.state.lineage_rows import FACTS, assemble, key_conditions, replace_lineage
-from slackwater.state.models import Partition, PartitionKey
+from slackwater.state.lineage_rows import key_conditions, replace_lineage
+from slackwater.state.models import Partition
 from slackwater.state.plans import delete_plans, is_sealed
 from slackwater.state.store import Store
-from slackwater.state.tables import epochs, partitions, pipelines, plan_claims, plan_ends, plans
+from slackwater.state.tables import epochs, partitions, pipelines, plans
 from slackwater.state.transaction import Transaction, locking
 
 
@@ -135,30 +135,14 @@ def _set_low_watermark(connection: sa.Connection, pipeline: str, watermark_ns: i
 
 def _confirm(connection: sa.Connection, pipeline: str, plan: Any) -> None:
     """Confirm what the committed plan has read."""
-    p = partitions.c
-    of_plan = plan_claims.c.task.is_not(None), plan_claims.c.plan_id == plan.plan_id
-    claimed = _read_by_plan(connection, pipeline, plan_claims, *of_plan)
-    ended = _read_by_plan(connection, pipeline, plan_ends, plan_ends.c.plan_id == plan.plan_id)
-    confirmed = confirm({**claimed, **ended}.values(), claimed, ended, plan.start_ns)
-    for column in (p.start_confirmed_in_epoch_ns, p.end_confirmed_in_epoch_ns):
-        keys = [c.key for c in confirmed if getattr(c, column.name) == plan.start_ns]
-        for condition in key_conditions(keys, p.function, p.token):
+    c, transaction = partitions.c, Transaction(connection)
+    claims = transaction.claims(plan.plan_id)
+    for field, keys in confirm(claims, transaction.observed_ends(plan.plan_id)):
+        # By their keys: PostgreSQL, without statistics yet, took 8 s for a join of 10,000
+        # partitions with the plan's rows.
+        for condition in key_conditions(keys, c.function, c.token):
             connection.execute(
                 sa.update(partitions)
-                .where(p.pipeline == pipeline, condition)
-                .values({column: plan.start_ns})
+                .where(c.pipeline == pipeline, condition, c[field].is_(None))
+                .values({field: plan.start_ns})
             )
-
-
-def _read_by_plan(
-    connection: sa.Connection,
-    pipeline: str,
-    table: sa.Table,
-    *conditions: sa.ColumnElement[bool],
-) -> dict[PartitionKey, Partition]:
-    """Return the partitions in a plan's rows of a table, without their parents, by key."""
-    p = partitions.c
-    same = sa.and_(p.function == table.c.function, p.token == table.c.token)
-    rows = sa.select(*FACTS).join_from(table, partitions, same)
-    facts = connection.execute(rows.where(p.pipeline == pipeline, *conditions))
-    return {partition.key: partition for partition in assemble(facts, ())}

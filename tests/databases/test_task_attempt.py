@@ -205,6 +205,18 @@ def test_an_end_that_one_attempt_saw_is_adopted_by_the_one_that_is_committed(sto
     assert other.seal(TaskCounts()) == []
 
 
+def test_what_another_attempt_claimed_is_read_after_its_parents(store: Store) -> None:
+    """The child of a ended within the epoch, too, and the other attempt has claimed its child."""
+    task = Task(PLAN, 0, ())
+    dead, other = TaskAttempt(task, store), TaskAttempt(task, store)
+    assert finish(dead, "a", SPLIT) == ["c"]
+    grandchild = Partition("d", 60_000, frozenset({"c"}))
+    assert finish(dead, "c", Shown(60_000, (grandchild,))) == ["d"]
+    for read, then in (("a", ["c"]), ("c", ["d"]), ("d", [])):
+        other.note_alive(Partition(read, 0))
+        assert [child.token for child in other.seal(TaskCounts())] == then
+
+
 def test_a_child_that_one_attempt_claimed_is_read_by_the_one_that_is_committed(
     store: Store,
 ) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,9 +115,11 @@ class Ledger:
         self.partitions[key] = replace(partition, end_timestamp_ns=end_ns)
 
     def commit(self, reading: Reading, cut: Cut) -> None:
-        read = [self.partitions[key] for key in reading.claims | reading.ended]
-        for partition in confirm(read, reading.claims, reading.ended, cut.start_ns):
-            self.partitions[partition.key] = partition
+        for of_fact, keys in confirm(reading.claims, reading.ended):
+            for key in keys:
+                if getattr(self.partitions[key], of_fact) is None:
+                    values: dict[str, Any] = {of_fact: cut.start_ns}
+                    self.partitions[key] = replace(self.partitions[key], **values)
         gone = prunable(list(self.partitions.values()), cut.end_ns, keep_ns=self.keep_ns)
         for key in gone:
             del self.partitions[key]

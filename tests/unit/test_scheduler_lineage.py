@@ -97,17 +97,12 @@ def test_a_finished_partition_is_pruned_when_no_child_waits_and_its_time_is_over
 CUT = Cut(START_NS, START_NS + 10_000)
 
 
-def test_an_end_counts_once_it_is_confirmed_and_not_for_the_same_epoch_again() -> None:
-    assert roots([OBSERVED], CUT) == [OBSERVED]
-    (confirmed,) = confirm([OBSERVED], set(), {OBSERVED.key}, START_NS - 5_000)
-    assert is_finished(confirmed, START_NS)
-    assert not is_finished(confirmed, START_NS - 5_000)
-
-
-def test_what_an_epoch_has_confirmed_a_later_one_leaves() -> None:
-    keys = {FINISHED.key, RUNNING.key}
-    (finished,) = confirm([FINISHED, RUNNING], keys, {FINISHED.key}, START_NS)
-    assert finished == replace(FINISHED, start_confirmed_in_epoch_ns=START_NS)
+def test_a_commit_confirms_the_starts_that_were_claimed_and_the_ends_that_were_observed() -> None:
+    partition = Partition("p", 7_000, end_timestamp_ns=9_000)
+    facts = {of_fact for of_fact, keys in confirm({partition.key}, ()) if partition.key in keys}
+    assert facts == {"start_confirmed_in_epoch_ns"}
+    facts = {of_fact for of_fact, keys in confirm((), {partition.key}) if partition.key in keys}
+    assert facts == {"end_confirmed_in_epoch_ns"}
 
 
 def test_the_records_at_an_inclusive_end_are_not_delivered_again() -> None:
@@ -119,7 +114,7 @@ def test_a_partition_that_no_epoch_has_read_is_read_from_its_start() -> None:
     unread = Partition("p", 7_000)
     assert query_start_ns(unread, START_NS) == 7_000
     assert delivered_cut(unread, CUT).contains(7_000)
-    (read,) = confirm([unread], {unread.key}, set(), START_NS)
+    read = replace(unread, start_confirmed_in_epoch_ns=START_NS)
     assert query_start_ns(read, CUT.end_ns) == CUT.end_ns
     assert query_start_ns(read, START_NS) == 7_000, "the same epoch again"
 
