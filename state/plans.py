@@ -172,7 +172,7 @@ def partition_load(store: Store, pipeline: str) -> dict[str, int]:
 
 def claims_of_plan(store: Store, plan_id: str) -> set[PartitionKey]:
     """Return the partitions that a plan's tasks read from their starts."""
-    return set(store.run(lambda transaction: transaction.claims(plan_id)))
+    return store.read(lambda c: set(Transaction(c).claims(plan_id)))
 
 
 def note_failed_audit(store: Store, plan: Plan) -> None:

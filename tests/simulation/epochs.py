@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -299,9 +300,13 @@ class Driver:
         while lease is None:
             lease = acquire_lease(self._store, "p", "somebody", read_lease(self._store, "p"))
         self._generation = lease.generation
-        options = replace(parse_options(_OPTIONS, {}), generation=lease.generation)
+        # Partitions that no later epoch needs are removed after each one.
+        options = replace(parse_options(_OPTIONS, {}), generation=lease.generation, keep_ns=0)
         self._source = DriverSource(self._pipeline.stream)
-        self._planner = Planner(options, self._source, self._store)
+        minutes = count(0, 60)
+        self._planner = Planner(
+            options, self._source, self._store, monotonic_s=lambda: float(next(minutes))
+        )
         self._repeat_last_end()
 
     def _repeat_last_end(self) -> None:
