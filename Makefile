@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 VENV42 := .venv-spark42
+VENVDOCS := .venv-docs
 BIN := $(VENV)/bin
 
 FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_lands_every_change_since_the_command
@@ -9,7 +10,7 @@ FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_land
 RULES := tests/unit tests/simulation/test_lineage_rules.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock jars newest audit bench faults clean
+.PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock jars newest audit docs bench faults clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -31,6 +32,11 @@ $(VENV42)/.installed: requirements-spark42.lock $(VENV)/.installed
 	$(PIP) --python $(VENV42)/bin/python install --no-deps --require-hashes -r requirements-spark42.lock
 	@echo "import site; site.addsitedir('$$($(BIN)/python -c $(PACKAGES))')" \
 		> "$$($(VENV42)/bin/python -c $(PACKAGES))/others.pth"
+	@touch $@
+
+$(VENVDOCS)/.installed: requirements-docs.lock $(VENV)/.installed
+	@$(BIN)/python -m venv --clear --without-pip $(VENVDOCS)
+	$(PIP) --python $(VENVDOCS)/bin/python install --require-hashes -r requirements-docs.lock
 	@touch $@
 
 install: $(VENV)/.installed ## Install the locked dependencies and this checkout into .venv
@@ -86,14 +92,15 @@ format: install ## Fix style and format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-COMPILE = $(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml
+COMPILE = $(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-header --all-extras --group dev pyproject.toml
 
 lock: install ## Resolve the lock files again, to the newest versions
 	$(BIN)/python -m pip install -q uv
 	$(COMPILE) -o requirements.lock
 	$(subst --group dev ,,$(COMPILE)) -o requirements.runtime.lock
-	echo 'pyspark>=4.2,<4.3' | $(subst --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
-	echo 'cyclonedx-bom==7.5.0' | $(subst --group dev pyproject.toml,-,$(COMPILE)) -o deploy/sbom.lock
+	$(subst --all-extras --group dev pyproject.toml,--group docs,$(COMPILE)) -o requirements-docs.lock
+	echo 'pyspark>=4.2,<4.3' | $(subst --all-extras --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
+	echo 'cyclonedx-bom==7.5.0' | $(subst --all-extras --group dev pyproject.toml,-,$(COMPILE)) -o deploy/sbom.lock
 	@$(MAKE) --no-print-directory jars
 
 jars: install $(VENV42)/.installed ## Fetch the jars that sinks need again, and write down their checksums
@@ -115,8 +122,17 @@ audit: install ## Check the locked dependencies against the advisory databases
 	@$(AUDIT) --no-deps -f json -r build/vulnerable.txt 2> build/audit.log | grep -q '"id"' || { \
 		echo "audit: nothing is shown: the source of advisories does not answer, or knows none for $(VULNERABLE)." >&2; \
 		tail -n 3 build/audit.log >&2; exit 1; }
-	for lock in requirements.lock requirements-spark42.lock deploy/sbom.lock; do \
+	for lock in requirements.lock requirements-spark42.lock requirements-docs.lock deploy/sbom.lock; do \
 		$(AUDIT) --require-hashes --strict -r $$lock || exit 1; done
+
+# Its pages are those of the repository, in the same places, so that their links lead on.
+docs: $(VENVDOCS)/.installed ## Build the pages as a site, in build/site
+	@rm -rf build/pages && mkdir -p build/pages/deploy/chart
+	@cp -r README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs examples build/pages
+	@cp -r deploy/chart/README.md deploy/chart/examples build/pages/deploy/chart
+	@$(BIN)/slackwater schema > build/pages/slackwater.schema.json
+	@$(BIN)/python -m tests.reference_page > build/pages/docs/reference.md
+	@$(VENVDOCS)/bin/mkdocs build --strict
 
 bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))

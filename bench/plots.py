@@ -22,13 +22,6 @@ def draw(figures: Mapping[str, Any], into: Path) -> None:
     if "landing" in figures:
         runs = figures["landing"]["runs"]
         sizes = [run["records_an_epoch"] for run in runs]
-        axes = _axes("records in an epoch", "records a second to durable Parquet")
-        axes.plot(sizes, [run["records_per_second"] for run in runs], marker="o", label="a second")
-        per_cpu = [run["records_per_cpu_second"] for run in runs]
-        axes.plot(sizes, per_cpu, marker="s", label="a CPU-second")
-        axes.set_xscale("log")
-        axes.set_ylim(bottom=0)
-        _save(axes, into / "throughput.png")
         axes = _axes("records in an epoch", "MiB of a Python worker at most")
         axes.plot(sizes, [run["python_worker_mib_max"] for run in runs], marker="o")
         axes.set_xscale("log")

@@ -21,6 +21,7 @@ from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.commands.options import CutFormat, PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
 from slackwater.errors import SettingsError
+from slackwater.extras import extra_of, missing_error
 from slackwater.log_lines import write_utf8
 from slackwater.monitoring import log
 from slackwater.printing import show
@@ -208,7 +209,7 @@ def partitions(
 
 @app.command()
 def schema() -> None:
-    """Print the JSON schema of the settings file, by which editors complete and check it."""
+    """Print the JSON schema of the settings file, for editors."""
     from slackwater.config.json_schema import settings_schema
 
     show(json.dumps(settings_schema(), indent=2))
@@ -396,6 +397,8 @@ def main() -> None:
         if (show_usage := getattr(error, "show", None)) is not None:
             show_usage()
             sys.exit(2)
+        if (extra := extra_of(error)) is not None:
+            error = missing_error([extra])
         if _Debug.on:
             show(masked(traceback.format_exc()), to_errors=True)
         show(f"slackwater: {text_of(error)}", to_errors=True)

@@ -123,6 +123,12 @@ class PipelineOwnedError(SlackwaterError):
     user_error = True
 
 
+class MissingExtraError(SlackwaterError):
+    """A part of the program is not installed: the hint has the command."""
+
+    user_error = True
+
+
 class HttpError(SlackwaterError):
     """The address in http.listen can't be listened on: choose another."""
 

@@ -321,12 +321,9 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
             "tests/unit/test_scheduler_epoch_span.py"
             "::test_the_lag_stays_bounded_whatever_an_epoch_costs"
         ),
-        "1,000 epochs in Parquet ... some 130 of them": _REQUESTS,
-        "200 epochs were": _REQUESTS,
         "dollars for 1,000 requests": _COSTS,
         "A month of 30 days ... 60 s |": _COSTS,
         "once a minute": _STATED,
-        "an hour by default": _SETTINGS,
         "4 dollars a month or one": (
             "tests/unit/test_sizing_page.py::test_maintenance_costs_what_its_requests_cost"
         ),

@@ -34,7 +34,7 @@ from slackwater.spark_sink.output.small_files import LocalFiles
 from slackwater.spark_sink.output.table_files import DiskFiles
 from slackwater.spark_sink.sink import OutputPosition, Sink
 from slackwater.spark_sink.tables.mirror_table import read_mirror
-from slackwater.spark_sink.tables.registry import table_formats
+from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 from tests.epoch_rows import (
     PIPELINE,
     Mods,
@@ -204,7 +204,7 @@ def visible(spark: SparkSession, path: Path, kind: str) -> Mapping[str, Any]:
     for folder in of_tables if kind != "parquet" else ():
         seen[f"rows of {folder.name}"] = sorted(map(repr, rows_in(folder)))
         if settings.get("kind") == "mirror":
-            table_format = table_formats()[settings.get("format", "delta")]()
+            table_format = TABLE_FORMATS[settings.get("format", "delta")]()
             mirror = read_mirror(spark, str(folder), table_format)
             assert mirror is not None
             rows, watermark = mirror

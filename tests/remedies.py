@@ -63,6 +63,7 @@ TESTS: Final = {
         f"{_RECOVERY}::test_records_lost_for_good_stop_the_pipeline_until_the_gap_is_accepted"
     ),
     "run --until-caught-up": _MIRRORS,
+    "schema": "tests/unit/test_json_schema.py::test_the_command_prints_a_valid_schema",
     "sql view": _VIEWS,
     "sql view --table": _VIEWS,
     "status": _QUICK_START,

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import slackwater
 from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.config.filters import filter_of, globs_without_match, tables_to_read
 from slackwater.config.settings import FilterSettings, Http, Settings
 from slackwater.errors import HttpError, SettingsError
-from slackwater.monitoring.http import listen, secrets_of
-from slackwater.monitoring.http_access import TokenFile
+from slackwater.extras import require_extras
+from slackwater.monitoring.http_socket import listen
 from slackwater.pipeline.source import (
     SourceHandle,
     check_new,
@@ -35,6 +35,9 @@ from slackwater.secrecy import masked
 from slackwater.state.errors import StoreMissingError
 from slackwater.state.store import Store
 from slackwater.timestamp import ns_to_seconds
+
+if TYPE_CHECKING:
+    from slackwater.monitoring.http_access import TokenFile
 
 _ANSWER_S_MAX: Final = 5
 
@@ -57,7 +60,12 @@ class Check:
 def checks(settings: Settings) -> Iterator[Check]:
     """Connect to everything that the pipeline needs; write nothing, and make no store."""
     yield _check("java", lambda: str(find_java()))
-    yield Check("slackwater", str(Path(str(slackwater.__file__)).parent))
+
+    def installed() -> str:
+        require_extras([settings])
+        return str(Path(str(slackwater.__file__)).parent)
+
+    yield _check("slackwater", installed)
     sources: list[Any] = []
 
     def look_up() -> str:
@@ -170,6 +178,9 @@ def _check_address(settings: Settings) -> str:
     Raises:
         HttpError: the address can't be listened on, or a file can't be used.
     """
+    # With its server, which is not installed without the extra http.
+    from slackwater.monitoring.http import secrets_of
+
     http = settings.http
     token, _ = secrets_of(http)
     try:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from slackwater.config.new_file import SINKS, NewPipeline, settings_text, sink_values
 from slackwater.config.settings import Http
 from slackwater.errors import HttpError, NoChangeStreamError, SettingsError
-from slackwater.monitoring.http import listen
+from slackwater.monitoring.http_socket import listen
 from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.printing import in_one_line
 from slackwater.reader.change_stream import ChangeStream, Dialect

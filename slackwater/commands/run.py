@@ -6,8 +6,8 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Final
 
@@ -16,11 +16,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from slackwater.config.settings import Settings
+from slackwater.extras import require_extras
 from slackwater.monitoring.epoch_history import EpochHistory
-from slackwater.monitoring.http import listen, secrets_of, serving
+from slackwater.monitoring.http_socket import listen
 from slackwater.monitoring.live_view import LiveView
-from slackwater.monitoring.metrics import Metrics
-from slackwater.monitoring.tracing import tracing
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.observer import Observer, Observers
 from slackwater.pipeline.progress import Progress
@@ -53,8 +52,10 @@ def run(
     stay: there are more pipelines to run, or there is a page to show the failure.
 
     Raises:
+        MissingExtraError: what they need is not installed.
         SettingsError, ReaderError, StateError, SlackwaterError: the error that ended a pipeline.
     """
+    require_extras(pipelines)
     find_java()
     raise_descriptor_limit()
     first = pipelines[0]
@@ -72,31 +73,53 @@ def run(
 
 
 def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: TerminationSignals) -> None:
-    first, metrics, history = pipelines[0], Metrics(), EpochHistory()
+    first = pipelines[0]
     # For all that this process and those that it starts make.
     os.umask(first.sink.umask)
     with ExitStack() as stack:
-        observers: list[Observer] = [_display(pipelines, stack), metrics, history]
-        spans = stack.enter_context(tracing(first.trace.endpoint))
-        observers += [] if spans is None else [spans]
-        if first.http.listen is not None:
-            # Refused before the supervisors make a store.
-            secrets_of(first.http)
-            listen(first.http).close()
+        observers: list[Observer] = [_display(pipelines, stack)]
+        if first.trace.endpoint is not None:
+            # With a library that is not installed without the extra otel.
+            from slackwater.monitoring.tracing import tracing
+
+            observers.append(stack.enter_context(tracing(first.trace.endpoint)))
+        serve = None if first.http.listen is None else _page(pipelines, observers)
         supervisors: list[PipelineSupervisor] = []
         for settings in pipelines:
-            metrics.begin(settings.pipeline)
             supervisors.append(
                 PipelineSupervisor(settings, options, signalled, Observers(observers))
             )
             stack.callback(supervisors[-1].close)
-        stack.enter_context(serving(first.http, supervisors, history, metrics))
+        if serve is not None:
+            stack.enter_context(serve(supervisors))
         shared = SharedSpark(partial(_started, pipelines, signalled), stop_spark)
         stack.callback(shared.stop)
         if len(supervisors) == 1:
             supervisors[0].run(shared)
         else:
             _run_together(supervisors, shared, signalled)
+
+
+def _page(
+    pipelines: Sequence[Settings], observers: list[Observer]
+) -> Callable[[Sequence[PipelineSupervisor]], AbstractContextManager[str]]:
+    """Return what serves the page and the metrics of supervisors, which it has observed.
+
+    Raises:
+        HttpError: the address can't be listened on, or a file can't be used.
+    """
+    # With a server that is not installed without the extra http.
+    from slackwater.monitoring.http import secrets_of, serving
+    from slackwater.monitoring.metrics import Metrics
+
+    settings, metrics, history = pipelines[0].http, Metrics(), EpochHistory()
+    # Refused before the supervisors make a store.
+    secrets_of(settings)
+    listen(settings).close()
+    for pipeline in pipelines:
+        metrics.begin(pipeline.pipeline)
+    observers += [metrics, history]
+    return lambda supervisors: serving(settings, supervisors, history, metrics)
 
 
 def _started(pipelines: Sequence[Settings], signalled: TerminationSignals) -> SparkSession:

@@ -140,7 +140,7 @@ class MirrorSource:
         stated = read_mirror(
             self.spark,
             path,
-            self._sink.require_table_format(),
+            self._sink.table_format,
             keeps_deleted=self._sink.deletes == "mark",
         )
         # Whole microseconds, like commit timestamps.

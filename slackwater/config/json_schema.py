@@ -20,7 +20,7 @@ _REFERENCE: Final = "$ref"
 
 def settings_schema() -> dict[str, Any]:
     """Return the schema of a file with one pipeline, or several that share the keys beside them."""
-    one = _whole(Settings.model_json_schema())
+    one = whole_schema(Settings.model_json_schema())
     one["properties"]["sink"] = {
         "anyOf": [_of_kind(name, kind) for name, kind in sink_kinds().items()]
     }
@@ -43,7 +43,7 @@ def settings_schema() -> dict[str, Any]:
 
 def _of_kind(name: str, kind: type[SinkSettings]) -> dict[str, Any]:
     """Return the schema of one kind of sink."""
-    schema = _whole(kind.model_json_schema())
+    schema = whole_schema(kind.model_json_schema())
     properties = schema["properties"]
     properties["kind"] = {"const": name, "default": name}
     if kind.formats:
@@ -54,8 +54,14 @@ def _of_kind(name: str, kind: type[SinkSettings]) -> dict[str, Any]:
     return schema
 
 
-def _whole(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema with its definitions in the places that name them."""
+def whole_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's schema with its definitions in the places that name them.
+
+    Durations have their defaults as a file has them, such as 30s.
+
+    Args:
+        schema: of a pydantic model.
+    """
     definitions = schema.get(_DEFINITIONS, {})
 
     def resolved(value: Any) -> Any:

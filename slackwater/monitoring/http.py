@@ -8,7 +8,6 @@ Probes and metrics are answered even while neither the store nor Spanner answers
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -26,10 +25,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from slackwater.config.settings import Http
-from slackwater.errors import HttpError
 from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.http_access import Access, TokenFile, own_names
 from slackwater.monitoring.http_server import HttpServer, TlsFiles
+from slackwater.monitoring.http_socket import listen
 from slackwater.monitoring.log import RECENT
 from slackwater.monitoring.metrics import Metrics, StatusCollector
 from slackwater.monitoring.status import PipelineStatus, StatusPoller
@@ -203,18 +202,15 @@ def serving(
     supervisors: Sequence[PipelineSupervisor],
     history: EpochHistory,
     metrics: Metrics,
-) -> Iterator[str | None]:
+) -> Iterator[str]:
     """Serve HTTP while the context is open, on a thread of its own.
 
     Yields:
-        The address, such as http://127.0.0.1:8080; None if the settings turn HTTP off.
+        The address, such as http://127.0.0.1:8080.
 
     Raises:
         HttpError: the address can't be listened on, or a file of the settings can't be used.
     """
-    if settings.listen is None:
-        yield None
-        return
     pollers = [
         StatusPoller(supervisor, history, metrics.observe_store) for supervisor in supervisors
     ]
@@ -252,23 +248,3 @@ def secrets_of(settings: Http) -> tuple[TokenFile | None, TlsFiles | None]:
     """
     token = None if settings.token_file is None else TokenFile(settings.token_file)
     return token, None if settings.tls is None else TlsFiles(settings.tls)
-
-
-def listen(settings: Http) -> socket.socket:
-    """Return a socket that has the address in the settings.
-
-    Raises:
-        HttpError: the address can't be listened on.
-    """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((settings.host, settings.port))
-    except OSError as error:
-        listening.close()
-        raise HttpError(
-            f"http.listen {settings.listen} can't be listened on: {error.strerror or error}.",
-            "Choose another address or port, or stop the process that uses it",
-        ) from error
-    return listening

@@ -78,15 +78,12 @@ class Tracing:
 
 
 @contextmanager
-def tracing(endpoint: str | None) -> Iterator[Tracing | None]:
-    """Yield an exporter of spans while the context is open; None if there is no collector.
+def tracing(endpoint: str) -> Iterator[Tracing]:
+    """Yield an exporter of spans while the context is open.
 
     Args:
-        endpoint: a collector's, OTLP over HTTP: http://HOST:4318/v1/traces; None for no collector.
+        endpoint: a collector's, OTLP over HTTP: http://HOST:4318/v1/traces.
     """
-    if endpoint is None:
-        yield None
-        return
     # Imported only here: it loads an HTTP client of its own.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 

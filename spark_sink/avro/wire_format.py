@@ -58,8 +58,7 @@ class Encoder:
         ids = self.ids[table_schema]
         key, value = parsed_schemas(table_schema, self.by_table, self.envelope)
         for body in self.envelope.bodies(record, _whole_row_events):
-            message_value = encode(ids.value, value, body.value) if body.has_value else None
-            yield encode(ids.key, key, body.key), message_value
+            yield encode(ids.key, key, body.key), encode(ids.value, value, body.value)
 
 
 def with_datetimes(envelope: Envelope) -> Envelope:

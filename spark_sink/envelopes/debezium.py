@@ -88,7 +88,7 @@ class Debezium(ModEnvelope):
         for event in read_events(record):
             yield self.body(event)
             if event.after is None and self.options.tombstones:
-                yield MessageBody(event.table, event.keys, None, has_value=False)
+                yield MessageBody(event.table, event.keys, None)
 
     def messages(self, record: Row) -> Iterator[Message]:
         """Yield the messages in JSON, with their schemas if the options say so; see Envelope."""
@@ -119,7 +119,7 @@ class Debezium(ModEnvelope):
             body.key,
             _WITH_PREFIX if _BETWEEN in (record["record_sequence"] or "") else _SOURCE,
         )
-        value = with_schema(schemas.value, body.value) if body.has_value else None
+        value = None if body.value is None else with_schema(schemas.value, body.value)
         return replace(body, key=with_schema(schemas.key, body.key), value=value)
 
     def body(self, event: Event) -> MessageBody:

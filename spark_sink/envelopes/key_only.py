@@ -19,11 +19,9 @@ class KeyOnly(ModEnvelope):
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
-        key = self.primary_key(event)
-        if self.options.is_value_alone:
-            value = {METADATA_KEY: self.changefeed_fields(event)}
-            return MessageBody(event.table, key, value, is_key_list=True)
-        return MessageBody(event.table, key, None, is_key_list=True, has_value=False)
+        is_alone = self.options.is_value_alone
+        value = {METADATA_KEY: self.changefeed_fields(event)} if is_alone else None
+        return MessageBody(event.table, self.primary_key(event), value, is_key_list=True)
 
     def avro_fields(self, table: TableSchemas) -> None:
         """Return None: its messages have no value."""

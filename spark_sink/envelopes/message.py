@@ -20,8 +20,7 @@ class MessageBody:
     Attributes:
         table: the table's full name; None in a message about no table, such as a resolved one.
         key: the columns of the primary key; None in a message without a key.
-        value: of the message.
-        has_value: False if the key holds everything.
+        value: of the message; None for one without a value, whose key holds everything.
         is_key_list: in JSON the key is the list of its columns' values, as in CockroachDB's
             changefeeds, and not an object.
     """
@@ -29,7 +28,6 @@ class MessageBody:
     table: str | None
     key: Values | None
     value: Any
-    has_value: bool = True
     is_key_list: bool = False
 
     def as_json(self) -> Message:
@@ -40,7 +38,7 @@ class MessageBody:
         return Message(
             self.table,
             None if key is None else dumps(key),
-            dumps(self.value) if self.has_value else None,
+            None if self.value is None else dumps(self.value),
         )
 
 

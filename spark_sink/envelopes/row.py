@@ -25,13 +25,9 @@ class Row(ModEnvelope):
         value = event.after
         if value is None and self.options.is_value_alone:
             value = {}
-        if value is None:
-            # Without a value, so that a compacted topic forgets the key.
-            return MessageBody(
-                event.table, self.primary_key(event), None, is_key_list=True, has_value=False
-            )
-        if fields := self.changefeed_fields(event):
+        if value is not None and (fields := self.changefeed_fields(event)):
             value = {**value, METADATA_KEY: fields}
+        # Without a value a compacted topic forgets the key.
         return MessageBody(event.table, self.primary_key(event), value, is_key_list=True)
 
     def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:

@@ -7,7 +7,7 @@ former owner that wakes up finds nothing that it could publish.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -235,29 +235,6 @@ class Staging:
     def message_bytes(self, epoch_id: int) -> int | None:
         """Return an estimate of what the messages of an epoch take; see Counts."""
         return self._staged[epoch_id].counts.message_bytes
-
-    def stage_beside(self, kind: str, rows: pa.Table) -> Callable[[SparkSession], DataFrame]:
-        """Stage rows that belong to no epoch, and return what reads them.
-
-        Args:
-            kind: what they are: others of the kind are left alone.
-            rows: none of them are not read.
-        """
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        from slackwater.spark_sink.output.file_reader import FileReader
-        from slackwater.spark_sink.output.file_writer import written_files_of
-
-        writer = self._writer(kind)
-        with self.place.translating():
-            files = written_files_of(writer, rows)
-        schema = from_arrow_schema(rows.schema)
-        return lambda spark: FileReader.of(writer).frame(spark, files, schema)
-
-    def discard_beside(self, kind: str) -> None:
-        """Remove what stage_beside() has staged of a kind."""
-        with self.place.translating():
-            self.place.discard(self._owner.name, kind, ())
 
     def _writer(self, kind: str) -> FileWriter:
         """Return what tasks of this owner write with, as it is called now."""

@@ -16,7 +16,6 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.application import application_of
-from slackwater.spark_sink.output.delta.features import retention_properties
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
@@ -25,18 +24,14 @@ from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.table_settings import TableSettings
-from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.iceberg import Iceberg
-from slackwater.spark_sink.tables.registry import table_formats
+from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.output.table_commits import TableCommits
-    from slackwater.spark_sink.output.table_files import TableFiles
 
-_FORMATS: Final = (PARQUET, JSON, ORC, *table_formats())
+_FORMATS: Final = (PARQUET, JSON, ORC, *TABLE_FORMATS)
 PartitionColumn = Literal["table_name", "date"]
 
 
@@ -82,7 +77,7 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
     def _epoch_files(
         self, origin: Origin, place: EpochPlace, preparation: Preparation
     ) -> EpochFiles:
-        if self.format in table_formats():
+        if self.format in TABLE_FORMATS:
             return self._table_epochs(origin, preparation)
         from slackwater.spark_sink.output.file_epochs import FileEpochs
 
@@ -99,33 +94,15 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
     def compacts_epochs(self) -> bool:
         """Whether folders of epochs become larger ones, of which readers have to know."""
         is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
-        return is_set and self.format not in table_formats()
+        return is_set and self.format not in TABLE_FORMATS
 
     def _table_epochs(self, origin: Origin, preparation: Preparation) -> EpochFiles:
         from slackwater.spark_sink.output.table_epochs import TableEpochs
 
-        make = self._delta_log if self.format == Delta.using else self._iceberg_log
-        commits, files = make(application_of(origin.pipeline))
-        policy = self.maintenance_policy
+        made, policy = self.table_format, self.maintenance_policy
+        retention = made.retention_properties(policy.keep_s)
+        commits, files = made.log(self.path, application_of(origin.pipeline), retention)
         return TableEpochs(commits, files, preparation, self.partition_by, policy)
-
-    def _delta_log(self, application: str) -> tuple[TableCommits, TableFiles]:
-        from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
-        from slackwater.spark_sink.output.table_files import table_files
-
-        options = self.storage_options
-        files = table_files(self.path, options)
-        retention = retention_properties(self.maintenance_policy.keep_s)
-        return DeltaCommits(files.path, options, application, retention), files
-
-    def _iceberg_log(self, application: str) -> tuple[TableCommits, TableFiles]:
-        from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
-        from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
-
-        table = Iceberg(self.catalog, self.storage_options)
-        retention = table.retention_properties(self.maintenance_policy.keep_s)
-        commits = IcebergCommits(table.place(self.path), application, retention)
-        return commits, IcebergFiles(commits)
 
     @model_validator(mode="after")
     def _compaction_in_object_store(self) -> Self:

@@ -24,7 +24,6 @@ from slackwater.spark_sink.errors import PartialRowError, TransactionsUnsupporte
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON
 from slackwater.spark_sink.kafka.at_least_once import AtLeastOnce
-from slackwater.spark_sink.kafka.broker import require_broker
 from slackwater.spark_sink.kafka.client_settings import librdkafka_settings
 from slackwater.spark_sink.kafka.dead_letters import KafkaDeadLetters
 from slackwater.spark_sink.kafka.delivery import ClosingMessage, Delivery, Mark
@@ -154,6 +153,9 @@ class KafkaSettings(EnvelopeSettings):
 
     def check(self) -> None:
         """Ask also a broker, and the schema registry; see SinkSettings."""
+        # With Kafka's client, which is not installed without the extra kafka.
+        from slackwater.spark_sink.kafka.broker import require_broker
+
         super().check()
         require_broker(librdkafka_settings(self._topics.client_settings))
         if self.confluent_schema_registry is not None:

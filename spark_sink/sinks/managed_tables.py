@@ -28,7 +28,7 @@ from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
-from slackwater.spark_sink.tables.registry import table_formats
+from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 from slackwater.spark_sink.tables.table_changes import AppendId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import us_to_datetime
@@ -58,19 +58,15 @@ class ManagedTableSettings(TableSettings, ABC):
         bad_records: stop at a value that does not have its column's type, or set its record aside.
     """
 
-    formats = tuple(table_formats())
+    formats = tuple(TABLE_FORMATS)
 
     format: str = "delta"
     table_properties: TextMapping = Field(default_factory=dict)
     bad_records: Literal["stop", "dead_letter"] = "stop"
 
-    def require_table_format(self) -> TableFormat:
-        """Return the table format, which these kinds always have."""
-        return table_formats()[self.format](self.catalog, self.storage_options)
-
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Refuse names that folders and the tables in them can't have; see SinkSettings."""
-        made = self.require_table_format()
+        made = self.table_format
         for table, columns in tables.items():
             plain_name(table)
             require_possible_names(table, columns, made, self.table_properties)

@@ -14,9 +14,9 @@ from slackwater.spark_sink.tables.mirror_table import MirrorTable
 from slackwater.spark_sink.tables.table_changes import MergeId
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from slackwater.spark_sink.tables.rescans.mirror_corrections import StagedCorrections
+    from slackwater.spark_sink.tables.row_merges.corrections import Corrections
     from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
 
@@ -40,12 +40,11 @@ class MirrorEpoch:
     present: Collection[str]
     cleared: Mapping[str, datetime]
     unchanged: Collection[str]
-    corrections: Mapping[str, StagedCorrections]
+    corrections: Mapping[str, Corrections]
     merge_id: MergeId
 
     def merge(
         self,
-        spark: SparkSession,
         mirror: MirrorTable,
         columns: Sequence[Column],
         dead_letters: DeadLetters,
@@ -53,7 +52,6 @@ class MirrorEpoch:
         """Bring a mirror to the epoch's low watermark, in one commit.
 
         Args:
-            spark: the session.
             mirror: the table's.
             columns: the columns of its rows.
             dead_letters: takes records that can't be converted.
@@ -68,19 +66,16 @@ class MirrorEpoch:
             return
         if self._merge_rows(mirror, columns):
             return
-        fix = self.corrections.get(table)
-        if self.changes is None or table not in self.present:
-            if fix is not None and fix.corrections.rows.num_rows:
-                mirror.merge(fix.frame(spark), columns, self.merge_id)
-            return
+        assert self.changes is not None  # noqa: S101 - otherwise there is nothing to fold
         changes = self.changes()
         dead_letters.write(
             lambda is_checked: latest_changes(changes, table, columns, is_checked=is_checked),
             lambda newest: mirror.merge(
-                newest if fix is None else fix.applied(newest),
+                newest,
                 columns,
                 self.merge_id,
                 self.cleared.get(table),
+                self.corrections.get(table),
             ),
             changes,
             table,
@@ -89,11 +84,10 @@ class MirrorEpoch:
 
     def _merge_rows(self, mirror: MirrorTable, columns: Sequence[Column]) -> bool:
         """Merge what the driver can fold; return False if Spark has to fold it."""
-        fix = self.corrections.get(mirror.table)
-        if self.small is None and (self.changes is not None or fix is None):
+        if self.small is None and mirror.table in self.present:
             return False
         latest = {} if self.small is None else self.small.latest(mirror.table)
-        if fix is not None and not latest and not fix.corrections.rows.num_rows:
+        fix = self.corrections.get(mirror.table)
+        if fix is not None and not latest and not fix.rows.num_rows:
             return True
-        corrections = None if fix is None else fix.corrections
-        return mirror.merge_rows(latest, columns, self.merge_id, corrections)
+        return mirror.merge_rows(latest, columns, self.merge_id, fix)

@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.tables.rescans.mirror_corrections import (
-        MirrorCorrections,
-        StagedCorrections,
-    )
+    from slackwater.spark_sink.tables.rescans.mirror_corrections import MirrorCorrections
+    from slackwater.spark_sink.tables.row_merges.corrections import Corrections
     from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
 _log = logging.getLogger(__name__)
@@ -90,7 +88,7 @@ class MirrorSettings(ManagedTableSettings):
         return Mirrors(
             self.make_place(),
             origin.pipeline,
-            self.require_table_format(),
+            self.table_format,
             record_filter,
             GoneRows(self.deletes == "mark", self.when_recreated == "clear"),
             properties=self.table_properties,
@@ -214,7 +212,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         from slackwater.spark_sink.tables.rescans.mirror_corrections import MirrorCorrections
 
         if self._corrections is None:
-            self._corrections = MirrorCorrections(self._staging)
+            self._corrections = MirrorCorrections()
         return self._corrections.compare(self._table(spark, chunk.table), chunk)
 
     def leave_unpublished(self, tables: frozenset[str]) -> None:
@@ -272,7 +270,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             table: renewed.get(table, ()) for table in {*cleared, *renewed} - changed.keys()
         }
         fixes = self._take_corrections(changed, {*cleared, *renewed}, watermark)
-        changed |= {table: tuple(fix.corrections.columns) for table, fix in fixes.items()}
+        changed |= {table: tuple(fix.columns) for table, fix in fixes.items()}
         epoch = MirrorEpoch(
             changes=changes,
             small=small,
@@ -287,7 +285,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             self._table(spark, table).ensure_columns(columns)
 
         def merge(table: str, columns: Sequence[Column]) -> None:
-            epoch.merge(spark, self._table(spark, table), columns, self._dead_letters)
+            epoch.merge(self._table(spark, table), columns, self._dead_letters)
 
         # A table that is written again for a new type must not count as the epoch's MERGE.
         self._at_once(ensure_columns, changed.items())
@@ -300,7 +298,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         changed: Mapping[str, Sequence[Column]],
         others: Collection[str],
         watermark: datetime,
-    ) -> Mapping[str, StagedCorrections]:
+    ) -> Mapping[str, Corrections]:
         """Return what a rescan has found; nothing without one, and nothing is loaded for it."""
         if self._corrections is None:
             return {}

@@ -12,7 +12,7 @@ from slackwater.setting_values import KeysOfKinds
 from slackwater.spark_sink.modules import classes_by_name
 from slackwater.spark_sink.output.hadoop_connectors import CONNECTORS
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings, one_of
-from slackwater.spark_sink.tables.registry import table_formats
+from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 
 DEFAULT_KIND: Final = "changelog"
 SparkConf = Callable[[str], Mapping[str, str]]
@@ -36,7 +36,7 @@ def spark_confs() -> Mapping[str, SparkConf]:
     connector.
     """
     confs: dict[str, SparkConf] = {
-        name: table_format.spark_conf for name, table_format in table_formats().items()
+        name: table_format.spark_conf for name, table_format in TABLE_FORMATS.items()
     }
     for name, kind in sink_kinds().items():
         if kind.spark_conf is not SinkSettings.spark_conf:

@@ -35,7 +35,7 @@ from slackwater.spark_sink.output.object_store import (
 from slackwater.spark_sink.output.small_files import LOCAL_SCHEME, without_scheme
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.registry import table_formats
+from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 
 if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace
@@ -232,7 +232,7 @@ class SinkSettings(Section, ABC):
 
     @model_validator(mode="after")
     def _catalog_of_format(self) -> Self:
-        having = [name for name, made in table_formats().items() if made.has_catalogs]
+        having = [name for name, made in TABLE_FORMATS.items() if made.has_catalogs]
         if self.catalog is not None and self.format not in having:
             raise ValueError(f"catalog goes with format {' and '.join(having)} only")
         return self

@@ -18,6 +18,8 @@ from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings
 from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.registry import TABLE_FORMATS
+from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import ms_to_seconds
 
 _HOUR_MS: Final = 3_600_000
@@ -57,6 +59,11 @@ class TableSettings(SinkSettings, ABC):
     def spark_needs(self) -> frozenset[str]:
         """Nothing for the format, which tasks and the driver write; see SinkSettings."""
         return super().spark_needs - {self.format}
+
+    @property
+    def table_format(self) -> TableFormat:
+        """The format, which has to be one of tables."""
+        return TABLE_FORMATS[self.format](self.catalog, self.storage_options)
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:

@@ -42,7 +42,7 @@ class TypedChangelogSettings(ManagedTableSettings):
         return TypedChangelogs(
             self.make_place(),
             origin.pipeline,
-            self.require_table_format(),
+            self.table_format,
             record_filter,
             properties=self.table_properties,
             keeps_bad_records=self.sets_bad_records_aside,

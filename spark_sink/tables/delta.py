@@ -21,7 +21,9 @@ from slackwater.timestamp import datetime_to_us
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
     from slackwater.spark_sink.output.row_range import RowRange
+    from slackwater.spark_sink.output.table_files import TableFiles
     from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 _PACKAGES: Final = {
@@ -85,12 +87,30 @@ class Delta(TableFormat):
         """Return a table's quoted name in Spark SQL; see TableFormat."""
         return f"delta.{identifier(path)}"
 
+    def log(
+        self,
+        path: str,
+        application: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        has_lines: bool = True,
+    ) -> tuple[DeltaCommits, TableFiles]:
+        """Return a table's commits and files; see TableFormat."""
+        # With Arrow, which the settings do without.
+        from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
+        from slackwater.spark_sink.output.table_files import table_files
+
+        files, options = table_files(path, self.storage_options), self.storage_options
+        commits = DeltaCommits(files.path, options, application, properties, has_lines=has_lines)
+        return commits, files
+
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:
         """Return what writes a table; see TableFormat."""
-        # With Arrow, which the settings do without.
         from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
 
-        return DeltaAccess(spark, path, self.storage_options, application)
+        # The watermark log's lines are the sink's.
+        commits, files = self.log(path, application, has_lines=False)
+        return DeltaAccess(spark, commits, files, self.storage_options)
 
     def exists(self, spark: SparkSession, path: str) -> bool:
         """Return whether the table exists and has its first commit.

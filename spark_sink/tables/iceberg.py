@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
+    from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
+    from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
     from slackwater.spark_sink.output.iceberg.pending_commits import CommitsAtOnce
     from slackwater.spark_sink.output.iceberg.table_place import TablePlace
     from slackwater.spark_sink.output.row_range import RowRange
@@ -90,11 +92,29 @@ class Iceberg(TableFormat):
 
         return TablePlace(path, self.catalog, self.storage_options)
 
+    def log(
+        self,
+        path: str,
+        application: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        has_lines: bool = True,
+    ) -> tuple[IcebergCommits, IcebergFiles]:
+        """Return a table's commits and files; see TableFormat."""
+        from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
+        from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
+
+        commits = IcebergCommits(
+            self.place(path), application, properties, has_lines=has_lines, at_once=self._at_once
+        )
+        return commits, IcebergFiles(commits)
+
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:
         """Return what writes a table; see TableFormat."""
         from slackwater.spark_sink.tables.by_driver.iceberg_access import IcebergAccess
 
-        return IcebergAccess(spark, self.place(path), application, self._at_once)
+        # The watermark log's lines are the sink's.
+        return IcebergAccess(spark, *self.log(path, application, has_lines=False))
 
     def at_once(self) -> AbstractContextManager[None]:
         """Have commits visible at one moment, if the catalog is a REST catalog that can."""

@@ -6,6 +6,7 @@ import itertools
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import ManagedTable
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     CHANGED_AT,
+    IS_CHANGED,
     IS_MARKED_DELETED,
     LATEST,
     SOFT_DELETE_COLUMNS,
@@ -26,6 +28,7 @@ from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -63,6 +66,7 @@ class MirrorTable(ManagedTable):
         columns: Sequence[Column],
         merge_id: MergeId,
         cleared_at: datetime | None = None,
+        corrections: Corrections | None = None,
     ) -> None:
         """Apply an epoch's changes of the table in one commit.
 
@@ -71,11 +75,12 @@ class MirrorTable(ManagedTable):
             columns: the columns of their rows.
             merge_id: identifies the epoch.
             cleared_at: see OtherRows.
+            corrections: see merge_rows().
 
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
-        others = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
+        others = self._others(cleared_at, corrections)
         self._access.merge_large(latest, columns, merge_id, others)
 
     def merge_rows(
@@ -95,37 +100,47 @@ class MirrorTable(ManagedTable):
                 nothing. The columns are the same.
 
         Returns:
-            False if Spark has to fold them: columns had another type, or a value is not of its
-            column's type.
+            False if Spark has to fold the changes: columns had another type, or a value is not of
+            its column's type.
 
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
-        from slackwater.spark_sink.tables.row_merges.corrections import with_corrections
         from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
         from slackwater.typed_values import ValueTypeError
 
         if any(column.former_types or column.absent_at for column in columns):
             return False
-        names = {field.name for field in (self._schema or ())}
-        # Spark ignores case, and other writers do not.
-        if any(column.name not in names for column in columns):
-            return False
         try:
-            rows = latest_rows(changes, columns)
+            rows = self._renamed(latest_rows(changes, columns))
         except ValueTypeError:
             return False
-        if corrections is not None:
-            rows = with_corrections(rows, corrections.rows, columns)
-        self._access.merge(rows, columns, merge_id, OtherRows(are_kept=self._keeps_deleted))
+        names = self._own_names()
+        targets = [replace(column, name=names[column.name.lower()]) for column in columns]
+        self._access.merge(rows, targets, merge_id, self._others(corrections=corrections))
         return True
+
+    def _others(
+        self, cleared_at: datetime | None = None, corrections: Corrections | None = None
+    ) -> OtherRows:
+        corrected = None if corrections is None else self._renamed(corrections.rows)
+        return OtherRows(self._keeps_deleted, cleared_at, corrected)
+
+    def _renamed(self, rows: pa.Table) -> pa.Table:
+        """Return rows of latest_rows() under the names of the mirror's columns."""
+        names = {IS_CHANGED + name: IS_CHANGED + own for name, own in self._own_names().items()}
+        names |= self._own_names()
+        return rows.rename_columns([names.get(name.lower(), name) for name in rows.column_names])
+
+    def _own_names(self) -> dict[str, str]:
+        """Return the names of the columns; Spanner ignores case, and others do not."""
+        return {field.name.lower(): field.name for field in (self._schema or ())}
 
     def forget(
         self, columns: Sequence[Column], merge_id: MergeId, cleared_at: datetime | None
     ) -> None:
         """Drop what a former table or former columns left; arguments as for merge()."""
-        others = OtherRows(are_kept=self._keeps_deleted, cleared_at=cleared_at)
-        self._access.merge(None, columns, merge_id, others)
+        self._access.merge(None, columns, merge_id, self._others(cleared_at))
 
     def ensure_columns(self, columns: Sequence[Column]) -> bool:
         """Create the mirror, or add the columns that it lacks; see ManagedTable.

@@ -1,19 +1,14 @@
-"""Finds the table formats: every TableFormat that a module of this folder defines."""
+"""The table formats, by their names in sink.format."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from typing import Final
 
-from slackwater.spark_sink.modules import classes_by_name
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 
-
-@cache
-def table_formats() -> Mapping[str, type[TableFormat]]:
-    """Return the table formats by name."""
-    return classes_by_name(
-        "slackwater.spark_sink.tables",
-        TableFormat,  # type: ignore[type-abstract]
-        lambda table_format: table_format.using,
-    )
+TABLE_FORMATS: Final[Mapping[str, type[TableFormat]]] = {
+    made.using: made for made in (Delta, Iceberg)
+}

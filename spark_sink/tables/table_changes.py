@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from slackwater.timestamp import datetime_to_ns, datetime_to_us, parse_rfc3339
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The table property with the full name of the Spanner table that it was created for.
 SOURCE_TABLE_PROPERTY: Final = "slackwater.table"
@@ -54,10 +57,13 @@ class OtherRows:
         are_kept: a deleted row stays with its last values, and is marked as deleted.
         cleared_at: rows that the epoch does not change are deleted, as of this time: they are those
             of a former table. None if they stay.
+        corrected: what has to be corrected before the epoch's changes, as latest_rows() makes it,
+            in the columns of these; None for nothing.
     """
 
     are_kept: bool
     cleared_at: datetime | None = None
+    corrected: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)

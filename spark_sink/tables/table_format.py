@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.row_range import RowRange
+    from slackwater.spark_sink.output.table_commits import TableCommits
+    from slackwater.spark_sink.output.table_files import TableFiles
     from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
 
 class TableFormat(ABC):
     """Tables of one format, each named by its directory.
 
-    A format is one module of this folder with one class; registry.py finds it by its name.
+    A format is one module of this folder with one class, which registry.py lists.
 
     Args:
         catalog: a catalog of the session and a namespace, as in SQL; None if tables are
@@ -62,6 +64,24 @@ class TableFormat(ABC):
     @abstractmethod
     def name(self, path: str) -> str:
         """Return a table's quoted name in Spark SQL, in a session with session_settings()."""
+
+    @abstractmethod
+    def log(
+        self,
+        path: str,
+        application: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        has_lines: bool = True,
+    ) -> tuple[TableCommits, TableFiles]:
+        """Return a table's commits, and its files that no commit names yet.
+
+        Args:
+            path: the table's directory or URL.
+            application: names the pipeline in commits.
+            properties: of a table that is created.
+            has_lines: its commits have the watermark log's lines.
+        """
 
     @abstractmethod
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:

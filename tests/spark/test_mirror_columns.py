@@ -16,7 +16,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.epoch_rows import on_disk, write
-from tests.merge_epochs import FOLDER, Change, record
+from tests.merge_epochs import FOLDER, Change, operations, record
 from tests.mirror_epochs import START, Epochs
 from tests.mirrors import current
 
@@ -44,6 +44,20 @@ def test_columns_named_like_the_mark_of_deleted_rows_are_the_tables_own(
     epochs.change("INSERT", "2", **values)
     epochs.write(Former(columns={("T", "_is_deleted"): epochs.now}))
     assert [row["_is_deleted"] for row in current(tmp_path / "T").rows] == [None, None]
+
+
+def test_a_column_that_is_spelled_otherwise_now_is_the_same(
+    session: SparkSession, table_format: TableFormat, tmp_path: Path
+) -> None:
+    sink = Mirrors(on_disk(tmp_path), "orders", table_format)
+    epochs = Epochs(session, sink, {"Id": "INT64", "Name": "STRING", "Other": "STRING"})
+    epochs.change("INSERT", "1", Name="one", Other="stays")
+    epochs.write()
+    epochs.types = {"ID": "INT64", "NAME": "STRING", "Other": "STRING"}
+    epochs.change("UPDATE", "1", NAME="two")
+    epochs.write()
+    assert current(tmp_path / "T").rows == [{"Id": 1, "Name": "two", "Other": "stays"}]
+    assert set(operations(tmp_path / "T")) == {"driver"}
 
 
 @pytest.mark.parametrize(

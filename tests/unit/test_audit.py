@@ -59,7 +59,12 @@ def test_an_audit_looks_at_each_lock_file_whose_packages_are_used(
     assert (done.returncode == 0) == (locked == 0)
     files = [line.rpartition(" ")[2] for line in done.stdout.splitlines()]
     # The image's lock file has a part of the first one's packages.
-    every = {"requirements.lock", "requirements-spark42.lock", "deploy/sbom.lock"}
+    every = {
+        "requirements.lock",
+        "requirements-spark42.lock",
+        "requirements-docs.lock",
+        "deploy/sbom.lock",
+    }
     assert set(files) == (every if locked == 0 else {"requirements.lock"})
     locks = {
         str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.lock"), *ROOT.glob("deploy/*.lock"))

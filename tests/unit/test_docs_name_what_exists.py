@@ -127,6 +127,13 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
+def test_the_site_has_every_page() -> None:
+    """And the one that `make docs` makes."""
+    in_site = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [str(page.relative_to(ROOT)) for page in PAGES]
+    assert sorted(in_site) == sorted([*pages, "deploy/chart/README.md", "docs/reference.md"])
+
+
 def test_a_name_and_a_path_that_do_not_exist_are_noticed() -> None:
     for dangling in ("lineage.is_redy", "reader.decode.nothing"):
         assert dangling_name(dangling)

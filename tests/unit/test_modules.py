@@ -12,7 +12,7 @@ import pytest
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.modules import classes_by_name
 from slackwater.spark_sink.sinks.registry import sink_kinds
-from slackwater.spark_sink.tables.registry import table_formats
+from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 
 
 class Shape(ABC):
@@ -74,16 +74,16 @@ def test_the_registries_are_the_same_without_assertions() -> None:
     code = (
         "from slackwater.spark_sink.envelopes.registry import envelopes\n"
         "from slackwater.spark_sink.sinks.registry import sink_kinds\n"
-        "from slackwater.spark_sink.tables.registry import table_formats\n"
-        "print(__debug__, *envelopes(), *sink_kinds(), *table_formats())"
+        "from slackwater.spark_sink.tables.registry import TABLE_FORMATS\n"
+        "print(__debug__, *envelopes(), *sink_kinds(), *TABLE_FORMATS)"
     )
     done = subprocess.run(
         [sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.split() == ["False", *envelopes(), *sink_kinds(), *table_formats()]
+    assert done.stdout.split() == ["False", *envelopes(), *sink_kinds(), *TABLE_FORMATS]
 
 
 def test_defaults_are_listed_first() -> None:
     assert list(sink_kinds()) == ["changelog", "changelogs", "kafka", "mirror", "spark"]
     assert next(iter(envelopes())) == "record"
-    assert {"delta", "iceberg"} <= set(table_formats())
+    assert {"delta", "iceberg"} <= set(TABLE_FORMATS)

@@ -35,7 +35,7 @@ def test_the_costs_are_those_of_the_requests_at_the_list_prices() -> None:
     requests, prices = sizing_page.requests_of_an_epoch(), sizing_page.prices()
     rows = sizing_page.table("dollars a month, an epoch every")
     expected = {
-        f"{name}, {store}": {
+        f"{name}: {store}": {
             f"{trigger_s} s": as_on_page(dollars(of_epoch, of_store, trigger_s))
             for trigger_s in (1, 10, 60)
         }
@@ -47,7 +47,8 @@ def test_the_costs_are_those_of_the_requests_at_the_list_prices() -> None:
 
 def test_maintenance_costs_what_its_requests_cost() -> None:
     of_epochs = [{"PUT": 0.0, "LIST": 0.0, "GET, HEAD": gets, "DELETE": 1.0} for gets in (4.0, 1.0)]
-    delta, files = (dollars(requests, sizing_page.prices()["S3"], 1) for requests in of_epochs)
+    prices = sizing_page.prices()["S3, Cloud Storage"]
+    delta, files = (dollars(requests, prices, 1) for requests in of_epochs)
     page = " ".join(sizing_page.PAGE.read_text().split())
     assert (round(delta), round(files)) == (4, 1)
     assert (

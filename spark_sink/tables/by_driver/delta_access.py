@@ -24,7 +24,7 @@ from slackwater.spark_sink.output.delta.features import (
 )
 from slackwater.spark_sink.output.delta.rows import DeltaRows
 from slackwater.spark_sink.output.delta.snapshot import Action, Snapshot
-from slackwater.spark_sink.output.table_files import table_files
+from slackwater.spark_sink.output.table_files import TableFiles
 from slackwater.spark_sink.tables.by_driver.delta_version import MergedVersion
 from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess, MakeMerge
 from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
@@ -39,19 +39,20 @@ class DeltaAccess(DriverAccess):
 
     Args:
         spark: a session.
-        path: the table's directory or URL.
+        commits, files: the table's.
         options: of the object store; see open_object_store().
-        application: names the pipeline in transaction identifiers.
     """
 
     def __init__(
-        self, spark: SparkSession, path: str, options: Mapping[str, str], application: str
+        self,
+        spark: SparkSession,
+        commits: DeltaCommits,
+        files: TableFiles,
+        options: Mapping[str, str],
     ) -> None:
-        files = table_files(path, options)
-        # The watermark log's lines are the sink's.
-        self._commits = DeltaCommits(files.path, options, application, has_lines=False)
+        super().__init__(spark, commits, files)
+        self._commits = commits
         self._data = DataFolder(files.path, options)
-        super().__init__(spark, self._commits, files)
 
     @property
     def names(self) -> list[str]:

@@ -18,31 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from slackwater.spark_sink.output.iceberg.pending_commits import CommitsAtOnce
-    from slackwater.spark_sink.output.iceberg.table_place import TablePlace
-
 
 class IcebergAccess(DriverAccess):
     """One table; see DriverAccess.
 
     Args:
         spark: a session.
-        place: the table's.
-        application: names the pipeline in snapshots.
-        at_once: see IcebergCommits.
+        commits, files: the table's.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        place: TablePlace,
-        application: str,
-        at_once: CommitsAtOnce | None = None,
-    ) -> None:
-        # The watermark log's lines are the sink's.
-        self._commits = IcebergCommits(place, application, has_lines=False, at_once=at_once)
-        self._own_files = IcebergFiles(self._commits)
-        super().__init__(spark, self._commits, self._own_files)
+    def __init__(self, spark: SparkSession, commits: IcebergCommits, files: IcebergFiles) -> None:
+        super().__init__(spark, commits, files)
+        self._commits = commits
+        self._own_files = files
         self._commits.connect(spark)
 
     @property

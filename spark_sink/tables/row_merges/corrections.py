@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.row_merges.merged_rows import places
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     COMMIT_TIMESTAMP,
     IS_CHANGED,
@@ -131,17 +132,21 @@ def with_corrections(
     """Return what an epoch does to a table's rows after they were corrected.
 
     Args:
-        latest: as latest_rows() makes them.
+        latest: as latest_rows() makes them, or Spark, whose types may differ in names.
         corrections: the same, of before the epoch.
         columns: the mirror's.
     """
-    key = _key(columns)
-    of_epoch = {one: place for place, one in enumerate(_tuples(latest, key))}
+    types = {field.name: field.type for field in latest.schema}
+    by_name = {
+        field.name: corrections.column(field.name).cast(types.get(field.name, field.type))
+        for field in corrections.schema
+    }
+    corrections = pa.table(by_name)
+    in_epoch = places(corrections, latest, [column for column in columns if column.is_key])
     alone: list[int] = []
     whole = dict.fromkeys(range(latest.num_rows))
     completed: list[dict[str, Any]] = []
-    for place, one in enumerate(_tuples(corrections, key)):
-        changed = of_epoch.get(one)
+    for place, changed in enumerate(in_epoch.to_pylist()):
         if changed is None:
             alone.append(place)
         elif not latest.column(IS_WHOLE)[changed].as_py():

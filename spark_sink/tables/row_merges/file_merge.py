@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
+from slackwater.spark_sink.tables.row_merges.corrections import with_corrections
 from slackwater.spark_sink.tables.row_merges.merged_rows import (
     inserted_rows,
     places,
@@ -102,6 +103,8 @@ class FileMerge:
         files_max: int,
         changes: ChangedRows | None = None,
     ) -> None:
+        if latest is not None and others.corrected is not None:
+            latest = with_corrections(latest, others.corrected, columns)
         self._files = files
         self._schema = schema
         self._latest = latest

@@ -1,0 +1,83 @@
+"""The parts of the program that are installed with an extra, such as slackwater[delta].
+
+The package alone reads change streams, in a notebook on somebody's Spark and by `slackwater tail`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from slackwater.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from slackwater.config.settings import Settings
+
+# The modules that an extra brings, by its name in pyproject.toml.
+MODULES: Final[Mapping[str, Sequence[str]]] = {
+    "spark": ("pyspark",),
+    "delta": ("deltalake", "pyroaring"),
+    "iceberg": ("pyiceberg",),
+    "kafka": ("confluent_kafka", "fastavro"),
+    "postgres": ("psycopg",),
+    "spanner-store": ("google.cloud.sqlalchemy_spanner",),
+    "http": ("starlette", "uvicorn", "prometheus_client"),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter"),
+}
+_STORES: Final = {"postgresql": "postgres", "spanner": "spanner-store"}
+
+
+def needed(settings: Settings) -> list[str]:
+    """Return the extras that a pipeline needs."""
+    database = settings.state.url.partition(":")[0].partition("+")[0]
+    asked = {
+        "spark": True,
+        settings.sink.format: settings.sink.format in MODULES,
+        settings.sink.kind: settings.sink.kind in MODULES,
+        _STORES.get(database, ""): database in _STORES,
+        "http": settings.http.listen is not None,
+        "otel": settings.trace.endpoint is not None,
+    }
+    return [extra for extra, is_needed in asked.items() if is_needed]
+
+
+def require_extras(pipelines: Iterable[Settings]) -> None:
+    """Require that what pipelines need is installed.
+
+    Raises:
+        MissingExtraError: it is not; the hint has the command.
+    """
+    extras = dict.fromkeys(extra for settings in pipelines for extra in needed(settings))
+    missing = [extra for extra in extras if not all(map(_is_installed, MODULES[extra]))]
+    if missing:
+        raise missing_error(missing)
+
+
+def missing_error(extras: Sequence[str]) -> MissingExtraError:
+    """Return the error that says how extras are installed."""
+    return MissingExtraError(
+        f"these parts of slackwater are not installed: {', '.join(extras)}.",
+        f"pip install 'slackwater[{','.join(extras)}]'",
+    )
+
+
+def extra_of(error: BaseException) -> str | None:
+    """Return the extra that brings the module which an import did not find; None for any other."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if name is None:
+        return None
+    return next((extra for extra, modules in MODULES.items() if _brings(modules, name)), None)
+
+
+def _brings(modules: Sequence[str], name: str) -> bool:
+    """Return whether a module is one of some, around one of them, or in it."""
+    return any(f"{m}.".startswith(f"{name}.") or name.startswith(f"{m}.") for m in modules)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # A package around it is missing.
+        return False

@@ -1,0 +1,118 @@
+"""Without an extra the rest works, and what needs it names the command that brings it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slackwater.config.settings import Settings
+from slackwater.extras import MODULES, extra_of, needed
+
+ROOT = Path(__file__).parents[2]
+SOURCE = {"project": "shop-prod", "instance": "main", "database": "shop", "change_stream": "All"}
+SINK = {"path": "out/changes", "checkpoint": "out/checkpoint"}
+# Imports fail as where the modules are not installed.
+_WITHOUT = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if any(name == module or name.startswith(module + ".") for module in {modules!r}):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+_MAIN = "from slackwater.cli import main; main()"
+# What makes a pipeline need an extra.
+NEEDING: dict[str, dict[str, Any]] = {
+    "spark": {},
+    "delta": {"sink": SINK | {"format": "delta"}},
+    "iceberg": {"sink": SINK | {"kind": "mirror", "format": "iceberg"}},
+    "kafka": {"sink": SINK | {"kind": "kafka", "options": {"kafka.bootstrap.servers": "k:1"}}},
+    "postgres": {"state": {"url": "postgresql+psycopg://u@h/d"}},
+    "spanner-store": {"state": {"url": "spanner+spanner:///projects/p/instances/i/databases/d"}},
+    "http": {"http": {"listen": "127.0.0.1:8080"}},
+    "otel": {"trace": {"endpoint": "http://127.0.0.1:4318/v1/traces"}},
+}
+
+
+def without(
+    extras: Collection[str], program: str, *arguments: str, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    modules = [module for extra in extras for module in MODULES[extra]]
+    command = [sys.executable, "-c", _WITHOUT.format(modules=modules) + program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def written(folder: Path, values: dict[str, Any]) -> Path:
+    path = folder / "slackwater.yaml"
+    path.write_text(yaml.safe_dump({"pipeline": "orders", "source": SOURCE, "sink": SINK} | values))
+    return path
+
+
+def test_each_extra_is_one_of_the_package_and_all_brings_all() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    [everything] = extras.pop("all")
+    assert extras.keys() == MODULES.keys() == NEEDING.keys()
+    assert sorted(everything.partition("[")[2].strip("]").split(",")) == sorted(extras)
+
+
+@pytest.mark.parametrize("extra", NEEDING)
+def test_a_pipeline_that_needs_an_extra_says_how_it_is_installed(
+    extra: str, tmp_path: Path
+) -> None:
+    config = written(tmp_path, NEEDING[extra])
+    done = without([extra], _MAIN, "run", "-c", str(config), folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert f"pip install 'slackwater[{extra}]'" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pipeline_needs_no_other_extra() -> None:
+    for extra, values in NEEDING.items():
+        settings = Settings.model_validate(
+            {"pipeline": "orders", "source": SOURCE, "sink": SINK} | values
+        )
+        assert needed(settings) == list(dict.fromkeys(["spark", extra])), extra
+
+
+def test_a_changelog_in_files_runs_without_any_other_extra(tmp_path: Path) -> None:
+    others = MODULES.keys() - {"spark"}
+    program = "import slackwater.commands.run, slackwater.spark_sink.output.file_epochs"
+    done = without(others, program, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("values", NEEDING.values(), ids=NEEDING)
+def test_the_store_is_asked_and_settings_are_loaded_without_what_a_pipeline_needs(
+    values: dict[str, Any], tmp_path: Path
+) -> None:
+    program = "from slackwater.config.load import load_settings\nload_settings(None)"
+    written(tmp_path, values)
+    done = without(MODULES.keys(), program, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_tail_and_the_source_of_a_notebook_need_the_package_alone(tmp_path: Path) -> None:
+    done = without(MODULES.keys(), "import slackwater.tail.options", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    readers = ("data_source", "stream_reader", "batch_reader", "typed_table", "worker_daemon")
+    program = "\n".join(f"import slackwater.scheduler.spark.{name}" for name in readers)
+    done = without(MODULES.keys() - {"spark"}, program, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_import_that_fails_elsewhere_is_no_missing_extra() -> None:
+    assert extra_of(ModuleNotFoundError("no", name="slackwater.nothing")) is None
+    assert extra_of(ValueError("no")) is None
+    assert extra_of(ModuleNotFoundError("no", name="pyiceberg.table")) == "iceberg"
+    assert extra_of(ModuleNotFoundError("no", name="opentelemetry")) == "otel"
