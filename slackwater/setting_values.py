@@ -68,10 +68,11 @@ class Duration:
             ValueError: the value is not a duration, or out of bounds.
         """
         duration_ms = parse_duration_ms(value)
+        least = format_duration_ms(self.least_ms)
+        if self.most_ms is not None and not self.least_ms <= duration_ms <= self.most_ms:
+            raise ValueError(f"{value} is outside {least} to {format_duration_ms(self.most_ms)}")
         if duration_ms < self.least_ms:
-            raise ValueError(f"{value} is less than {format_duration_ms(self.least_ms)}")
-        if self.most_ms is not None and duration_ms > self.most_ms:
-            raise ValueError(f"{value} is more than {format_duration_ms(self.most_ms)}")
+            raise ValueError(f"{value} is less than {least}")
         return duration_ms
 
     def __get_pydantic_core_schema__(
