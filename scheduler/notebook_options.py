@@ -41,6 +41,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
             state_url=made.state_url or _temporary_state_url(),
             keep_ms=made.keep,
             traces=made.traces,
+            records_epochs=False,
         ),
         is_state_lasting=made.state_url is not None,
         tasks_max=made.tasks,

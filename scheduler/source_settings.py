@@ -204,11 +204,6 @@ def heartbeat_ms(reading: ReadingSettings) -> int:
     return _HEARTBEATS_MS[reading.reading]
 
 
-def span_target(reading: ReadingSettings) -> SpanTarget:
-    """Return what bounds epochs, where they are recorded."""
-    return SpanTarget(reading.target_records, ms_to_seconds(reading.target_time))
-
-
 def options_of(
     stream: StreamSettings,
     reading: ReadingSettings,
@@ -218,6 +213,7 @@ def options_of(
     state_url: str,
     keep_ms: int,
     traces: bool,
+    records_epochs: bool,
 ) -> SourceOptions:
     """Return what readers of the Spark source work with.
 
@@ -227,7 +223,9 @@ def options_of(
         pipeline, state_url: see SourceOptions.
         keep_ms: how long finished partitions are kept in the store.
         traces: see ReadOptions.
+        records_epochs: the caller records epochs, which then bound the next ones.
     """
+    target = SpanTarget(reading.target_records, ms_to_seconds(reading.target_time))
     start, end = stream.start, stream.end
     return SourceOptions(
         change_stream=ChangeStream(
@@ -256,4 +254,5 @@ def options_of(
             audit=reading.audit,
             traces=traces,
         ),
+        span_target=target if records_epochs else None,
     )

@@ -31,15 +31,12 @@ _STORES: Final = {"postgresql": "postgres", "spanner": "spanner-store"}
 def needed(settings: Settings) -> list[str]:
     """Return the extras that a pipeline needs."""
     database = settings.state.url.partition(":")[0].partition("+")[0]
-    asked = {
-        "spark": True,
-        settings.sink.format: settings.sink.format in MODULES,
-        settings.sink.kind: settings.sink.kind in MODULES,
-        _STORES.get(database, ""): database in _STORES,
-        "http": settings.http.listen is not None,
-        "otel": settings.trace.endpoint is not None,
-    }
-    return [extra for extra, is_needed in asked.items() if is_needed]
+    asked = ["spark", settings.sink.format, settings.sink.kind, _STORES.get(database, "")]
+    if settings.http.listen is not None:
+        asked.append("http")
+    if settings.trace.endpoint is not None:
+        asked.append("otel")
+    return [extra for extra in dict.fromkeys(asked) if extra in MODULES]
 
 
 def require_extras(pipelines: Iterable[Settings]) -> None:

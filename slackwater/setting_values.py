@@ -6,6 +6,7 @@ The sinks' settings use this, too, so it lies below the settings as a whole (sla
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -50,8 +51,26 @@ def _none_if_empty(value: object) -> object:
 _DURATION_SCHEMA: Final = {"type": "string", "pattern": f"^{DURATION}$"}
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
+class _Parsed(ABC):
+    """Annotates a number that is parsed before pydantic looks, which takes true for 1."""
+
+    @abstractmethod
+    def parse(self, value: object) -> int:
+        """Return the number.
+
+        Raises:
+            ValueError: the value is not one, or out of bounds.
+        """
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Parse first."""
+        return core_schema.no_info_before_validator_function(self.parse, handler(source))
+
+
+@dataclass(frozen=True)
+class Duration(_Parsed):
     """Annotates milliseconds that are written as a duration, such as 90s.
 
     Attributes:
@@ -62,11 +81,7 @@ class Duration:
     most_ms: int | None = None
 
     def parse(self, value: object) -> int:
-        """Return the milliseconds.
-
-        Raises:
-            ValueError: the value is not a duration, or out of bounds.
-        """
+        """Return the milliseconds."""
         duration_ms = parse_duration_ms(value)
         least = format_duration_ms(self.least_ms)
         if self.most_ms is not None and not self.least_ms <= duration_ms <= self.most_ms:
@@ -74,12 +89,6 @@ class Duration:
         if duration_ms < self.least_ms:
             raise ValueError(f"{value} is less than {least}")
         return duration_ms
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Parse before pydantic looks."""
-        return core_schema.no_info_before_validator_function(self.parse, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -94,8 +103,8 @@ def is_duration(schema: Mapping[str, Any]) -> bool:
     return schema == _DURATION_SCHEMA or any(map(is_duration, schema.get("anyOf", ())))
 
 
-@dataclass(frozen=True, slots=True)
-class WholeNumber:
+@dataclass(frozen=True)
+class WholeNumber(_Parsed):
     """Annotates a whole number, which may be written as text.
 
     Attributes:
@@ -106,21 +115,11 @@ class WholeNumber:
     most: int
 
     def parse(self, value: object) -> int:
-        """Return the number.
-
-        Raises:
-            ValueError: the value is not a whole number, or out of bounds.
-        """
+        """Return the number."""
         number = _whole_number(value)
         if not self.least <= number <= self.most:
             raise ValueError(f"{number} is outside {self.least} to {self.most}")
         return number
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Parse before pydantic looks, which takes true for 1."""
-        return core_schema.no_info_before_validator_function(self.parse, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler

@@ -19,7 +19,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.read_options import NOW
-from slackwater.scheduler.source_settings import options_of, span_target
+from slackwater.scheduler.source_settings import options_of
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
@@ -43,7 +43,7 @@ _log = structlog.get_logger("slackwater.pipeline.source")
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> SourceOptions:
     """Return the settings as the source has them; the store's URL is not sealed."""
-    options = options_of(
+    return options_of(
         settings.source,
         settings.epoch,
         # Spark's executors may not have this program's environment.
@@ -52,8 +52,8 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
         state_url=settings.state.url,
         keep_ms=settings.state.keep,
         traces=settings.trace.endpoint is not None,
+        records_epochs=True,
     )
-    return replace(options, span_target=span_target(settings.epoch))
 
 
 @dataclass(frozen=True, slots=True)

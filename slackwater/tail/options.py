@@ -35,7 +35,6 @@ from slackwater.scheduler.source_settings import (
     ReadingSettings,
     StreamSettings,
     options_of,
-    span_target,
 )
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
@@ -228,7 +227,7 @@ def _source_options(
     stream = checked(StreamSettings, _stream(settings, options))
     reading: ReadingSettings = ReadingSettings() if settings is None else settings.epoch
     reading = reading.model_copy(update={**_EPOCH_SETTINGS, "audit": AuditMode.STOP})
-    values = options_of(
+    return options_of(
         stream,
         reading,
         os.environ.get("SPANNER_EMULATOR_HOST") or None,
@@ -236,8 +235,8 @@ def _source_options(
         state_url=f"sqlite:///{folder / 'state.db'}",
         keep_ms=KEEP_MS if settings is None else settings.state.keep,
         traces=False,
+        records_epochs=True,
     )
-    return dataclasses.replace(values, span_target=span_target(reading))
 
 
 def _stream(settings: Settings | None, options: ChangefeedOptions) -> dict[str, Any]:

@@ -74,7 +74,12 @@ def commit_together(transactions: Sequence[Transaction]) -> None:
 
 
 def still_follows(transaction: Transaction, table: Table) -> bool:
-    """Return whether a transaction can be committed on top of its table as it was loaded later."""
+    """Return whether a transaction can be committed on top of its table as it was loaded later.
+
+    What it was made of are the current snapshot and the properties.
+    """
+    if table.metadata.properties != transaction._table.metadata.properties:
+        return False
     try:
         for requirement in _requirements(transaction):
             requirement.validate(table.metadata)

@@ -74,10 +74,7 @@ class PendingCommit:
     def still_follows(self) -> bool:
         """Return whether nobody has changed the table since the changes were collected."""
         self.owned.refresh()
-        before, table = self.transaction._table.metadata, self.owned.loaded()
-        return table.metadata.properties == before.properties and still_follows(
-            self.transaction, table
-        )
+        return still_follows(self.transaction, self.owned.loaded())
 
     def forget(self) -> None:
         """Remove what prepare() has written."""
