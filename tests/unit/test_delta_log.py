@@ -112,24 +112,25 @@ def test_a_number_that_is_free_again_is_not_taken_for_the_next_one(place: Locati
     assert (after.version, len(after.files)) == (3, 4)
 
 
+def taker_of(table: Path) -> DeltaCommits:
+    """Return a process that has taken a table over, which need not be there yet."""
+    commits = DeltaCommits(str(table), {}, "slackwater orders")
+    commits.take_over()
+    return commits
+
+
 def test_an_owner_that_slept_until_its_number_was_free_again_has_committed_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = (str(tmp_path), dict[str, str]())
-
-    def owner() -> DeltaCommits:
-        commits = DeltaCommits(*place, "slackwater orders")
-        commits.take_over()
-        commits.open(SCHEMA, ())
-        return commits
-
-    former = owner()
+    former = taker_of(tmp_path)
+    former.open(SCHEMA, ())
     former.append([], "slackwater orders", 1)
     commit = DeltaLog.commit
 
     def late(*args: Any, **options: Any) -> Snapshot | None:
         monkeypatch.setattr(DeltaLog, "commit", commit)
-        successor = owner()
+        successor = taker_of(tmp_path)
+        successor.open(SCHEMA, ())
         for version in (2, 3):
             successor.append([], "slackwater orders", version)
         DeltaTable(tmp_path).create_checkpoint()
@@ -147,14 +148,7 @@ def test_of_two_that_create_a_table_the_one_that_slept_meanwhile_is_no_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of the first commit was free again when it woke up."""
-    place = (str(tmp_path), dict[str, str]())
-
-    def owner() -> DeltaCommits:
-        commits = DeltaCommits(*place, "slackwater orders")
-        commits.take_over()
-        return commits
-
-    former, successor = owner(), owner()
+    former, successor = taker_of(tmp_path), taker_of(tmp_path)
     commit = DeltaLog.commit
 
     def late(*args: Any, **options: Any) -> Snapshot | None:
