@@ -100,7 +100,7 @@ class FileEpochs:
             frame = frame.select("value", *self._partition_by)
         writer = self._log.writer(self._kind, file_format, self._partition_by)
         self._written = {epoch_id: (owner, written_by_tasks(frame, writer))}
-        return prepared.counts().summary
+        return prepared.summary()
 
     def publish(
         self,

@@ -17,27 +17,6 @@ if TYPE_CHECKING:
 
 # The column with the day of the commit, in UTC.
 DATE_COLUMN: Final = "date"
-# What a message holds besides the values of its mod: names, types, the transaction.
-MESSAGE_OVERHEAD_BYTES: Final = 2_000
-# The values of a mod.
-TEXTS: Final = ("keys", "new_values", "old_values")
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What was counted while an epoch was written.
-
-    Attributes:
-        summary: of its records.
-        distinct: by column, the values in the records before the filter.
-        message_bytes: an estimate of what the records' messages take, before the filter.
-
-        The last two are there if they were asked for, and tasks have written the records.
-    """
-
-    summary: EpochSummary
-    distinct: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    message_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +25,11 @@ class Prepared:
 
     Attributes:
         frame: the rows.
-        counts: returns what was counted, after they were written.
+        summary: returns that of the epoch's records, after they were written.
     """
 
     frame: DataFrame
-    counts: Callable[[], Counts]
+    summary: Callable[[], EpochSummary]
 
 
 @dataclass(frozen=True)
@@ -101,7 +80,7 @@ class Preparation:
             frame = self.transform(frame)
         if self.has_date:
             frame = frame.withColumn(DATE_COLUMN, F.to_date("commit_timestamp"))
-        return Prepared(frame, lambda: _counts(read.get, written.get))
+        return Prepared(frame, lambda: _summary(read.get, written.get))
 
     @cached_property
     def _observed_metrics(self) -> Sequence[Column]:
@@ -117,13 +96,11 @@ class Preparation:
         )
 
 
-def _counts(read: Mapping[str, Any], written: Mapping[str, Any]) -> Counts:
-    return Counts(
-        EpochSummary(
-            records=read["records"],
-            written=written["rows"],
-            transactions=round(read["transactions"] or 0),
-            commit_timestamp_min=read["first"],
-            commit_timestamp_max=read["last"],
-        )
+def _summary(read: Mapping[str, Any], written: Mapping[str, Any]) -> EpochSummary:
+    return EpochSummary(
+        records=read["records"],
+        written=written["rows"],
+        transactions=round(read["transactions"] or 0),
+        commit_timestamp_min=read["first"],
+        commit_timestamp_max=read["last"],
     )

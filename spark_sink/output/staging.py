@@ -15,7 +15,7 @@ from slackwater.spark_sink.errors import missing_files
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
-from slackwater.spark_sink.output.preparation import Counts, Preparation
+from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace
     from slackwater.spark_sink.output.file_reader import FileReader
     from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
+    from slackwater.spark_sink.output.task_writer import Counts
 
 _EPOCHS: Final = "epochs"
 _CHUNKS: Final = "chunks"

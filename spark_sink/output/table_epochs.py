@@ -101,7 +101,7 @@ class TableEpochs:
             self._schema = arrow_schema_of(prepared.frame.schema)
         writer = self._writer(self._schema)
         self._written = {epoch_id: written_by_tasks(prepared.frame, writer)}
-        return prepared.counts().summary
+        return prepared.summary()
 
     def publish(
         self,

@@ -8,7 +8,7 @@ written: the names of its files and its counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,19 +25,17 @@ from slackwater.spark_sink.output.file_writer import (
     written_files,
 )
 from slackwater.spark_sink.output.parquet_stats import rows_of
-from slackwater.spark_sink.output.preparation import (
-    DATE_COLUMN,
-    MESSAGE_OVERHEAD_BYTES,
-    TEXTS,
-    Counts,
-    Preparation,
-)
+from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import us_to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# What a message holds besides the values of its mod: names, types, the transaction.
+MESSAGE_OVERHEAD_BYTES: Final = 2_000
+# The values of a mod.
+_TEXTS: Final = ("keys", "new_values", "old_values")
 _COUNTS: Final = "counts"
 # What a task hands on, in Spark's words: a row for each file, and one for its counts.
 HANDED_ON: Final = f"{RESULT}, {_COUNTS} string"
@@ -148,7 +146,7 @@ class _Counter:
 
 def _message_bytes(mods: pa.StructArray) -> int:
     """Return an estimate of what the messages of mods take; see Counts."""
-    texts = (pc.sum(pc.binary_length(mods.field(name))).as_py() or 0 for name in TEXTS)
+    texts = (pc.sum(pc.binary_length(mods.field(name))).as_py() or 0 for name in _TEXTS)
     return sum(texts, len(mods) * MESSAGE_OVERHEAD_BYTES)
 
 
@@ -165,6 +163,22 @@ def _least(*times_us: int | None) -> int | None:
 
 def _greatest(*times_us: int | None) -> int | None:
     return max((time for time in times_us if time is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was counted while tasks wrote an epoch's records.
+
+    Attributes:
+        summary: of the records.
+        distinct: by column, the values in the records before the filter.
+        message_bytes: an estimate of what the records' messages take, before the filter; None if
+            it was not asked for.
+    """
+
+    summary: EpochSummary
+    distinct: Mapping[str, frozenset[str]]
+    message_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

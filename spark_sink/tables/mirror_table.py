@@ -81,7 +81,7 @@ class MirrorTable(ManagedTable):
             PublishError: two processes committed at the same time; the epoch is read again.
         """
         others = self._others(cleared_at, corrections)
-        self._access.merge_large(latest, columns, merge_id, others)
+        self._access.merge_large(latest, columns, self._targets(columns), merge_id, others)
 
     def merge_rows(
         self,
@@ -115,9 +115,8 @@ class MirrorTable(ManagedTable):
             rows = self._renamed(latest_rows(changes, columns))
         except ValueTypeError:
             return False
-        names = self._own_names()
-        targets = [replace(column, name=names[column.name.lower()]) for column in columns]
-        self._access.merge(rows, targets, merge_id, self._others(corrections=corrections))
+        others = self._others(corrections=corrections)
+        self._access.merge(rows, self._targets(columns), merge_id, others)
         return True
 
     def _others(
@@ -125,6 +124,11 @@ class MirrorTable(ManagedTable):
     ) -> OtherRows:
         corrected = None if corrections is None else self._renamed(corrections.rows)
         return OtherRows(self._keeps_deleted, cleared_at, corrected)
+
+    def _targets(self, columns: Sequence[Column]) -> list[Column]:
+        """Return columns under the names that the mirror has for them."""
+        names = self._own_names()
+        return [replace(column, name=names[column.name.lower()]) for column in columns]
 
     def _renamed(self, rows: pa.Table) -> pa.Table:
         """Return rows of latest_rows() under the names of the mirror's columns."""

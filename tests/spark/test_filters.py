@@ -41,7 +41,7 @@ def test_what_spark_makes_of_records_is_filtered_and_counted(session: SparkSessi
     [row] = prepared.frame.collect()
     assert row.table_name == "Keys"
     assert [mod.new_values for mod in row.mods] == ["{}"]
-    summary = prepared.counts().summary
+    summary = prepared.summary()
     assert (summary.records, summary.written) == (2, 1)
 
 

@@ -20,9 +20,8 @@ from slackwater.reader.schema import SCHEMA
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.spark_sink.output.file_writer import FileWriter
-from slackwater.spark_sink.output.preparation import MESSAGE_OVERHEAD_BYTES
 from slackwater.spark_sink.output.staged_file import LocalFile
-from slackwater.spark_sink.output.task_writer import TaskWriter
+from slackwater.spark_sink.output.task_writer import MESSAGE_OVERHEAD_BYTES, TaskWriter
 
 DAY_US = 86_400_000_000
 records = st.fixed_dictionaries(

@@ -54,12 +54,6 @@ class DeltaAccess(DriverAccess):
         self._commits = commits
         self._data = DataFolder(files.path, options)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the table's columns; see DriverAccess."""
-        schema = json.loads(self._commits.snapshot.schema_json)
-        return [column["name"] for column in schema["fields"]]
-
     def schema(self) -> StructType:
         """Return the columns as they are now; see DriverAccess."""
         self._commits.refresh()

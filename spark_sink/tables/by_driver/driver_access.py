@@ -87,11 +87,6 @@ class DriverAccess(ABC):
     def schema(self) -> StructType:
         """Return the columns as they are now."""
 
-    @property
-    @abstractmethod
-    def names(self) -> list[str]:
-        """The names of the table's columns. After ManagedTable.ensure_columns()."""
-
     @abstractmethod
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column, in one commit, for any reader of the format."""
@@ -172,6 +167,7 @@ class DriverAccess(ABC):
         self,
         latest: DataFrame,
         columns: Sequence[Column],
+        targets: Sequence[Column],
         merge_id: MergeId,
         others: OtherRows,
     ) -> None:
@@ -179,9 +175,11 @@ class DriverAccess(ABC):
 
         Args:
             latest: the rows of latest_changes().
-            columns, merge_id, others: see merge().
+            columns: the columns of their rows.
+            targets: the same, under the names that the table has for them.
+            merge_id, others: see merge().
         """
-        rows, targets = collected(latest, columns, self.names, self._files.plain())
+        rows = collected(latest, columns, targets, self._files.plain())
         self.merge(rows, targets, merge_id, others)
 
     def publish_watermark(self, merge_id: MergeId) -> None:

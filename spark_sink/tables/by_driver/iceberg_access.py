@@ -33,12 +33,6 @@ class IcebergAccess(DriverAccess):
         self._own_files = files
         self._commits.connect(spark)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the table's columns; see DriverAccess."""
-        names: list[str] = self._commits.schema.names
-        return names
-
     def schema(self) -> StructType:
         """Return the columns as they are now; see DriverAccess."""
         from pyspark.sql.pandas.types import from_arrow_schema

@@ -29,26 +29,24 @@ if TYPE_CHECKING:
 
 
 def collected(
-    latest: DataFrame, columns: Sequence[Column], names: Sequence[str], files: TableFiles
-) -> tuple[pa.Table, Sequence[Column]]:
-    """Return an epoch's changes as latest_rows() makes them, and their columns.
+    latest: DataFrame, columns: Sequence[Column], targets: Sequence[Column], files: TableFiles
+) -> pa.Table:
+    """Return an epoch's changes as latest_rows() makes them.
 
     They come by way of files of tasks: the JVM's memory need not hold them.
 
     Args:
         latest: the rows of latest_changes().
         columns: the columns of their rows, which the table has.
-        names: those of the table's columns. Spark and Spanner ignore case, and others do not.
+        targets: the same, under the table's names.
         files: of the table.
     """
-    own = {name.lower(): name for name in names}
-    targets = [replace(column, name=own[column.name.lower()]) for column in columns]
     rows = _changed_rows(latest, columns, targets)
     writer = files.writer(())
     written = written_by_tasks(rows, writer)
     try:
         reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
-        return reader.table(written), targets
+        return reader.table(written)
     finally:
         files.discard(written)
 
