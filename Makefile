@@ -52,7 +52,7 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 
 test: install $(VENV42)/.installed ## The source's tests on Spark 4.2, and all tests on Spark 4.1
 	@$(BIN)/python -m slackwater.pipeline.spark.java
-	@$(BIN)/python -m tests.browsers
+	@$(BIN)/python -m tests.support.browsers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory -j 3 types on-spark-42 on-spark-41
@@ -66,8 +66,8 @@ on-spark-42:
 	@mkdir -p build
 	@$(VENV42)/bin/python -m pytest -k "not POSTGRESQL" \
 		tests/spark/test_source.py \
-		tests/unit/test_advisories.py \
-		tests/unit/test_hadoop_connectors.py::test_connectors_are_of_the_hadoop_that_spark_has \
+		tests/unit/pages/test_advisories.py \
+		tests/unit/spark_sink/test_hadoop_connectors.py::test_connectors_are_of_the_hadoop_that_spark_has \
 		tests/spark/test_connectors.py::test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there \
 		tests/spark/test_connectors.py::test_every_jar_that_was_fetched_is_one_that_was_tested \
 		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
@@ -105,8 +105,8 @@ lock: install ## Resolve the lock files again, to the newest versions
 
 jars: install $(VENV42)/.installed ## Fetch the jars that sinks need again, and write down their checksums
 	@mkdir -p build
-	$(BIN)/python -m tests.pinned_jars > build/jars
-	$(VENV42)/bin/python -m tests.pinned_jars >> build/jars
+	$(BIN)/python -m tests.support.pinned_jars > build/jars
+	$(VENV42)/bin/python -m tests.support.pinned_jars >> build/jars
 	sort -k 2 -u build/jars > slackwater/pipeline/spark/jars.sha256
 
 newest: lock ## Test the newest versions, as a plain install brings them; each week
@@ -131,7 +131,7 @@ docs: $(VENVDOCS)/.installed ## Build the pages as a site, in build/site
 	@cp -r README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs examples build/pages
 	@cp -r deploy/chart/README.md deploy/chart/examples build/pages/deploy/chart
 	@$(BIN)/slackwater schema > build/pages/slackwater.schema.json
-	@$(BIN)/python -m tests.reference_page > build/pages/docs/reference.md
+	@$(BIN)/python -m tests.support.reference_page > build/pages/docs/reference.md
 	@$(VENVDOCS)/bin/mkdocs build --strict
 
 bench: install ## Measure everything; see docs/performance.md
@@ -148,49 +148,49 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@SLACKWATER_EPOCH_READING=continuous $(BIN)/python -m tests.faults.seeded --seeds 200
 	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 200
 	@$(BIN)/python -m tests.faults.mutable_seeded --seeds 5000 --calm
-	@$(BIN)/python -m tests.mutable_service --runs 200 --kills 3 --at-once 10
+	@$(BIN)/python -m tests.proofs.mutable_service --runs 200 --kills 3 --at-once 10
 	@$(BIN)/python -m tests.faults.messages --messages 50000
 	@$(BIN)/python -m tests.faults.codes --minutes 120
-	@$(BIN)/python -m tests.kills --kills 30 --format parquet
-	@$(BIN)/python -m tests.kills --kills 30 --format delta
-	@$(BIN)/python -m tests.kills --kills 10 --dialect POSTGRESQL
-	@$(BIN)/python -m tests.takeover
-	@$(BIN)/python -m tests.restores --moments 10
-	@$(BIN)/python -m tests.restores --moments 3 --format delta --store sqlite
+	@$(BIN)/python -m tests.proofs.kills --kills 30 --format parquet
+	@$(BIN)/python -m tests.proofs.kills --kills 30 --format delta
+	@$(BIN)/python -m tests.proofs.kills --kills 10 --dialect POSTGRESQL
+	@$(BIN)/python -m tests.proofs.takeover
+	@$(BIN)/python -m tests.proofs.restores --moments 10
+	@$(BIN)/python -m tests.proofs.restores --moments 3 --format delta --store sqlite
 	@for store in s3 gs; do for format in parquet json delta iceberg; do \
-		$(BIN)/python -m tests.object_kills --format $$format --store $$store || exit 1; done; done
-	@$(BIN)/python -m tests.object_kills --format mirror --store gs
-	@$(BIN)/python -m tests.object_kills --format iceberg_mirror --store s3
+		$(BIN)/python -m tests.proofs.object_kills --format $$format --store $$store || exit 1; done; done
+	@$(BIN)/python -m tests.proofs.object_kills --format mirror --store gs
+	@$(BIN)/python -m tests.proofs.object_kills --format iceberg_mirror --store s3
 	@for format in parquet json delta; do \
-		$(BIN)/python -m tests.object_kills --rounds 2 --format $$format --store az || exit 1; done
-	@$(BIN)/python -m tests.object_kills --rounds 2 --format mirror --store az
+		$(BIN)/python -m tests.proofs.object_kills --rounds 2 --format $$format --store az || exit 1; done
+	@$(BIN)/python -m tests.proofs.object_kills --rounds 2 --format mirror --store az
 	@for format in json mirror; do \
-		$(BIN)/python -m tests.object_kills --rounds 2 --format $$format --store gs --dialect POSTGRESQL \
+		$(BIN)/python -m tests.proofs.object_kills --rounds 2 --format $$format --store gs --dialect POSTGRESQL \
 		|| exit 1; done
-	@$(BIN)/python -m tests.object_requests
-	@$(BIN)/python -m tests.kafka_kills --kills 30 --freezes 3
+	@$(BIN)/python -m tests.proofs.object_requests
+	@$(BIN)/python -m tests.proofs.kafka_kills --kills 30 --freezes 3
 	@for format in json avro; do for envelope in flat record wrapped row key_only datastream debezium; do \
-		$(BIN)/python -m tests.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \
+		$(BIN)/python -m tests.proofs.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \
 		|| exit 1; done; done
-	@$(BIN)/python -m tests.kafka_foreign --seconds 3600
-	@$(BIN)/python -m tests.mirrors --changes 2000 --looks 10
-	@$(BIN)/python -m tests.mirrors --in-catalog
-	@$(BIN)/python -m tests.month
-	@$(BIN)/python -m tests.rescans --rows 6000 --kills 3
-	@$(BIN)/python -m tests.sinks --only passed folders delta_folders iceberg_folders
-	@$(BIN)/python -m tests.sinks --only changelogs iceberg_changelogs
+	@$(BIN)/python -m tests.proofs.kafka_foreign --seconds 3600
+	@$(BIN)/python -m tests.proofs.mirrors --changes 2000 --looks 10
+	@$(BIN)/python -m tests.proofs.mirrors --in-catalog
+	@$(BIN)/python -m tests.proofs.month
+	@$(BIN)/python -m tests.proofs.rescans --rows 6000 --kills 3
+	@$(BIN)/python -m tests.proofs.sinks --only passed folders delta_folders iceberg_folders
+	@$(BIN)/python -m tests.proofs.sinks --only changelogs iceberg_changelogs
 	@for dialect in GOOGLE_STANDARD_SQL POSTGRESQL; do for format in parquet json orc delta iceberg; do \
-		$(BIN)/python -m tests.sinks --format $$format --dialect $$dialect || exit 1; done; done
-	@$(BIN)/python -m tests.former_owner --every 5
-	@$(BIN)/python -m tests.log_hour
-	@$(BIN)/python -m tests.http_attack
-	@$(BIN)/python -m tests.chart_on_control_plane
-	@$(BIN)/python -m tests.executors_on_pods
-	@$(BIN)/python -m tests.executors_on_pods --control-plane
-	@$(BIN)/python -m tests.memory_limits
-	@$(BIN)/python -m tests.full_disks
-	@$(BIN)/python -m tests.image_build --arm64
-	@$(BIN)/python -m tests.image_build
+		$(BIN)/python -m tests.proofs.sinks --format $$format --dialect $$dialect || exit 1; done; done
+	@$(BIN)/python -m tests.proofs.former_owner --every 5
+	@$(BIN)/python -m tests.proofs.log_hour
+	@$(BIN)/python -m tests.proofs.http_attack
+	@$(BIN)/python -m tests.proofs.chart_on_control_plane
+	@$(BIN)/python -m tests.proofs.executors_on_pods
+	@$(BIN)/python -m tests.proofs.executors_on_pods --control-plane
+	@$(BIN)/python -m tests.proofs.memory_limits
+	@$(BIN)/python -m tests.proofs.full_disks
+	@$(BIN)/python -m tests.proofs.image_build --arm64
+	@$(BIN)/python -m tests.proofs.image_build
 
 clean: ## Remove build output, but not what is installed
 	rm -rf out build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

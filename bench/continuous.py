@@ -34,7 +34,7 @@ from slackwater.scheduler.read_options import Reading
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
 from slackwater.testing.compare import freshness_seconds
-from tests.reader_processes import readers
+from tests.support.reader_processes import readers
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process

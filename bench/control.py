@@ -27,7 +27,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
 from slackwater.state.models import DesiredState, PipelineState
 from slackwater.state.store import Store
-from tests.emulators import own_database
+from tests.support.emulators import own_database
 
 _SECONDS_MAX = 60
 

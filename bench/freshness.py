@@ -29,7 +29,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
 from slackwater.testing.compare import freshness_seconds
-from tests.emulators import own_database
+from tests.support.emulators import own_database
 
 # A JVM that has just started takes longer for an epoch.
 WARM_UP_SECONDS = 60

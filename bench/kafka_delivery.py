@@ -31,8 +31,8 @@ from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
-from tests.epoch_rows import START, record
-from tests.kafka_broker import Broker, spark_conf
+from tests.support.epoch_rows import START, record
+from tests.support.kafka_broker import Broker, spark_conf
 
 WAYS: Final = ("at_least_once", "exactly_once")
 LARGE: Final = 50_000

@@ -29,9 +29,9 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import START, Record, on_disk, record
-from tests.merge_epochs import FoldedBySpark
-from tests.read_tables import sql_name
+from tests.support.epoch_rows import START, Record, on_disk, record
+from tests.support.merge_epochs import FoldedBySpark
+from tests.support.read_tables import sql_name
 
 COLUMNS: Final = {"Id": "INT64", "Name": "STRING", "Price": "FLOAT64", "At": "TIMESTAMP"}
 LARGE_TABLE: Final = "Large"

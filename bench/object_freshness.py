@@ -30,8 +30,8 @@ from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
-from tests.emulators import own_database
-from tests.object_stores import BUCKET, STORES, ServedStore, nothing
+from tests.support.emulators import own_database
+from tests.support.object_stores import BUCKET, STORES, ServedStore, nothing
 
 _OUTPUT: Final = "out"
 _LOG: Final = f"{_OUTPUT}/_delta_log/"

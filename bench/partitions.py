@@ -29,7 +29,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.epochs import last_epochs
 from slackwater.state.models import Epoch
 from slackwater.state.store import Store
-from tests.epochs import EpochLoop
+from tests.support.epochs import EpochLoop
 from tests.synthetic.mutable import moving
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process

@@ -33,7 +33,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import partitions_alive
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import own_database
+from tests.support.emulators import own_database
 
 # The JVM compiles what runs often; a service has long been past that.
 WARM_UP_ROUNDS = 3

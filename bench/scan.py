@@ -28,7 +28,7 @@ from bench.service import service_settings
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.connection import Connection
-from tests.emulators import own_database
+from tests.support.emulators import own_database
 
 _COLUMNS: Final = ("Id", "Name", "Amount", "Payload")
 _DDL: Final = (

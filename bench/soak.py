@@ -38,8 +38,8 @@ from bench.service import service_settings
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.connection import Connection
-from tests.emulators import own_database
 from tests.faults.proxy import Breaks, FaultProxy, Refuses, Stalls
+from tests.support.emulators import own_database
 
 CHANGE_STREAM: Final = "SoakStream"
 ALIVE_SECONDS: Final = 15

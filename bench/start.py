@@ -20,7 +20,7 @@ from bench.service import service_settings
 from slackwater.commands.class_archive import make
 from slackwater.demo.service import Service
 from slackwater.reader.transport.connection import Connection
-from tests.emulators import own_database
+from tests.support.emulators import own_database
 
 _SECONDS_MAX = 120
 

@@ -17,7 +17,7 @@ from bench.figures import tell
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
-from tests.emulators import own_database
+from tests.support.emulators import own_database
 
 
 def seconds_to_first_line(command: list[str]) -> float:

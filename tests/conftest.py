@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from slackwater import secrecy
+from tests.support.repository import BUILD
 
 # A settings file with a password is one that others can't read.
 os.umask(0o077)
@@ -23,12 +24,12 @@ settings.register_profile("long", settings.get_profile("busy"), max_examples=1_0
 settings.load_profile("busy")
 
 pytest_plugins = [
-    "tests.browsers",
-    "tests.emulators",
+    "tests.support.browsers",
+    "tests.support.emulators",
     "tests.install.environments",
-    "tests.postgres",
+    "tests.support.postgres",
     "tests.spark.sessions",
-    "tests.stores",
+    "tests.support.stores",
 ]
 
 # What a JVM of the tests would compile twice, or collect side by side, takes longer than it saves.
@@ -49,7 +50,7 @@ _SLOW = ("install", "spark", "faults", "emulator", "synthetic", "simulation", "d
 # After the others of their folder, whose Spark is ended for theirs.
 _WITH_OTHER_SPARK = ("test_pipeline_session", "test_source")
 
-_CLASSES = Path(__file__).parent.parent / "build" / f"classes-{pyspark.__version__}.jsa"
+_CLASSES = BUILD / f"classes-{pyspark.__version__}.jsa"
 
 
 def pytest_configure(config: pytest.Config) -> None:

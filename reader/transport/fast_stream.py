@@ -3,7 +3,7 @@
 This is the only module that adapts to grpcio's internals: it uses names that grpcio does not
 promise to keep (grpc._channel, grpc._cython, attributes of a call) and an experimental channel
 option. With a grpcio that lacks one of the names, the call's own iterator is used. When grpcio is
-upgraded, tests/unit/test_reader_fast_stream.py says whether this module still applies.
+upgraded, tests/unit/reader/test_fast_stream.py says whether this module still applies.
 
 Where a message holds one row, most of a record's cost is grpcio's bookkeeping around the message:
 locks and lists for events of any kind, although all events but the first and the last are a

@@ -12,7 +12,8 @@ failure is: QueryRunner.run for the query, RunMode.failed for the rest. In the t
 
 A row stands for all combinations of its states and desired states. A combination that no row names
 can't come about; transition() raises there, because to guess would hide a defect. The drawing in
-docs/architecture.md is made from this table (tests/state_diagram.py), and a test holds them equal.
+docs/architecture.md is made from this table (tests/support/state_diagram.py), and a test holds them
+equal.
 
 Rules that are worth a sentence:
 

@@ -12,7 +12,7 @@ from slackwater.state.errors import PlanMissingError
 from slackwater.state.models import Epoch, Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan, sealed_plan_id
 from slackwater.state.store import Store
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 A = Partition("a", 0)
 B = Partition("b", 0)

@@ -34,7 +34,7 @@ from slackwater.state.lease import (
 from slackwater.state.models import Lease
 from slackwater.state.store import Store
 from slackwater.state.tables import pipelines
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 SHORT_S = 0.6
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.transaction import Transaction
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 A = Partition("a", 500)
 B = Partition("b", 500)

@@ -10,7 +10,7 @@ from slackwater.state.models import PartitionKey, Plan
 from slackwater.state.plans import begin_plan, has_failed_audit, note_failed_audit
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 A, B, C = (PartitionKey("", token) for token in "abc")
 

@@ -19,7 +19,7 @@ from slackwater.state.rescans import (
     stop_rescans,
 )
 from slackwater.state.store import Store
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 FIRST = Rescan("orders", "T", 1_000, "requested")
 SECOND = Rescan("orders", "U", 2_000, "requested")

@@ -11,7 +11,7 @@ from slackwater.state.errors import ScanIncompleteError
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_scan
 from slackwater.state.store import Store
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 SCAN = Scan("orders", 1_500, "sessions/s", b"\x00\xff", '{"T": [{"Id": "INT64"}, ["Id"]]}')
 PARTS = [ScanPart(n, n // 2, "T", bytes([n, 255])) for n in range(5)]

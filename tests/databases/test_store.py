@@ -37,8 +37,8 @@ from slackwater.state.plans import begin_plan, plan_by_id
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
 from slackwater.testing.emulator import Emulator
-from tests.processes import pool
-from tests.stores import STORES
+from tests.support.processes import pool
+from tests.support.stores import STORES
 
 A = Partition("a", 0)
 B = Partition("b", 0)

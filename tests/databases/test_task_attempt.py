@@ -37,8 +37,8 @@ from slackwater.state.plans import (
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.transaction import Transaction
-from tests.processes import FORKED, process
-from tests.stores import STORES
+from tests.support.processes import FORKED, process
+from tests.support.stores import STORES
 
 PROCESSES = 6
 MERGES_AT_ONCE = 3

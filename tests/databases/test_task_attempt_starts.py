@@ -19,7 +19,7 @@ from slackwater.state.errors import LineageMissingError, PlanMissingError
 from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 A, B = (Partition(token, 500) for token in "ab")
 NEW = Partition("new", 7_000)

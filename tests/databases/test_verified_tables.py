@@ -9,7 +9,7 @@ import pytest
 from slackwater.state.store import Store
 from slackwater.state.verified_models import VerifiedTable
 from slackwater.state.verified_tables import forget_all_but, record_verified, verified_tables
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 
 @pytest.mark.parametrize("kind", STORES)

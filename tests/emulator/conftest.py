@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slackwater.reader.change_stream import Dialect
-from tests.changing import ChangingDatabase, Watching
-from tests.emulators import NewDatabase
+from tests.support.changing import ChangingDatabase, Watching
+from tests.support.emulators import NewDatabase
 
 
 @pytest.fixture(params=list(Dialect), ids=str)

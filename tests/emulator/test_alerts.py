@@ -11,7 +11,7 @@ from slackwater.pipeline.alerts import Alerts
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.commit import restart_at
 from slackwater.state.store import Store
-from tests.emulators import NewDatabase
+from tests.support.emulators import NewDatabase
 
 SECOND_NS = 10**9
 

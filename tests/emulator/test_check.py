@@ -12,9 +12,9 @@ from slackwater.config.settings import Settings
 from slackwater.errors import HttpError
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.testing.emulator import Emulator
-from tests import services
-from tests.emulators import database_on
-from tests.served_pages import certificate, served
+from tests.support import services
+from tests.support.emulators import database_on
+from tests.support.served_pages import certificate, served
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,12 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.continuous import reader_client
 from slackwater.scheduler.continuous.frames import Frame, Request
 from slackwater.scheduler.continuous.reader_client import ReaderClient
-from tests.emulators import NewDatabase
-from tests.epochs import EpochLoop
-from tests.reader_processes import readers
-from tests.reader_processes import short_folder as short_folder
 from tests.simulation.continuous import STREAM
-from tests.truths import require_equal, truth_of
+from tests.support.emulators import NewDatabase
+from tests.support.epochs import EpochLoop
+from tests.support.reader_processes import readers
+from tests.support.reader_processes import short_folder as short_folder
+from tests.support.truths import require_equal, truth_of
 
 _SECONDS_MAX = 300
 

@@ -13,9 +13,9 @@ from slackwater.demo.load import Load
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.plan import Task
-from tests.emulators import NewDatabase
-from tests.epochs import EpochLoop
-from tests.truths import require_equal, truth_of
+from tests.support.emulators import NewDatabase
+from tests.support.epochs import EpochLoop
+from tests.support.truths import require_equal, truth_of
 
 
 @pytest.mark.parametrize(

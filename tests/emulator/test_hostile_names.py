@@ -21,10 +21,10 @@ from slackwater.reader.database.watched_tables import Table, watched_tables
 from slackwater.reader.transport.quoting import identifier
 from slackwater.testing.emulator import Emulator
 from slackwater.testing.emulator_database import update_ddl
-from tests import hostile_names
-from tests.changing import ChangingDatabase
-from tests.command_line import slackwater
-from tests.emulators import database_on
+from tests.support import hostile_names
+from tests.support.changing import ChangingDatabase
+from tests.support.command_line import slackwater
+from tests.support.emulators import database_on
 
 
 @pytest.fixture(scope="module", params=list(Dialect), ids=str)

@@ -18,7 +18,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.testing.emulator import Emulator
 from slackwater.testing.emulator_database import update_ddl
-from tests.emulators import database_on
+from tests.support.emulators import database_on
 
 TABLES = {
     Dialect.GOOGLE_STANDARD_SQL: "CREATE TABLE Orders (Id INT64) PRIMARY KEY (Id)",

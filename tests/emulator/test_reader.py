@@ -30,7 +30,7 @@ from slackwater.reader.records import (
     HeartbeatRecord,
 )
 from slackwater.reader.transport.connection import Connection
-from tests.emulators import CHURN_SECONDS, NewDatabase
+from tests.support.emulators import CHURN_SECONDS, NewDatabase
 
 GOOGLESQL_TYPES = (
     "CREATE TABLE Types (Id INT64 NOT NULL, B BOOL, F FLOAT64, F32 FLOAT32, N NUMERIC,"

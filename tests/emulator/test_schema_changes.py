@@ -22,7 +22,7 @@ from google.api_core.exceptions import (
 
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.watched_tables import watched_tables
-from tests.changing import Watching, renamed
+from tests.support.changing import Watching, renamed
 
 
 def test_a_column_added_is_in_later_records_and_not_in_earlier_ones_of_the_same_epoch(

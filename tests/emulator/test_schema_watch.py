@@ -22,10 +22,10 @@ from slackwater.reader.database.schema_changes import SchemaChange
 from slackwater.reader.errors import ReaderError, UnavailableError, UnsupportedStreamError
 from slackwater.spark_sink.sink import Former
 from slackwater.timestamp import datetime_to_us, ns_to_us, seconds_to_ns
-from tests.changing import ChangingDatabase, Watching, renamed, table
 from tests.faults.proxy import FaultProxy, Refuses
 from tests.faults.schema_rules import Options, Versions
-from tests.services import settings
+from tests.support.changing import ChangingDatabase, Watching, renamed, table
+from tests.support.services import settings
 
 UNLISTED = Refuses(StatusCode.PERMISSION_DENIED, "/google.longrunning.Operations/ListOperations")
 # Stands for the CREATE TABLE in the database's dialect.

@@ -18,9 +18,9 @@ from slackwater.scheduler.plan import Task
 from slackwater.testing.compare import compare, cut_violations
 from slackwater.testing.plain_client import TruthRecord
 from slackwater.timestamp import NANOSECONDS_PER_SECOND, parse_rfc3339
-from tests.changing import ChangingDatabase, Watching, changes
-from tests.emulators import CHURN_SECONDS
-from tests.truths import truth_of
+from tests.support.changing import ChangingDatabase, Watching, changes
+from tests.support.emulators import CHURN_SECONDS
+from tests.support.truths import truth_of
 
 WAIT_NS = 3 * NANOSECONDS_PER_SECOND
 

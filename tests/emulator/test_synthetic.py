@@ -21,8 +21,8 @@ from slackwater.reader.records import (
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.plain_client import read_truth
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import NewDatabase
-from tests.epochs import EpochLoop
+from tests.support.emulators import NewDatabase
+from tests.support.epochs import EpochLoop
 from tests.synthetic.rows import ListedRows, PatternRows
 from tests.synthetic.script import Script, ScriptedPartition, lineage
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner

@@ -26,10 +26,10 @@ from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.testing.emulator import Emulator
 from slackwater.testing.plain_client import TruthRecord, canonical
 from slackwater.timestamp import format_rfc3339
-from tests.command_line import slackwater
-from tests.emulators import NewDatabase, database_on
-from tests.table_rows import comparable, spanner_rows
-from tests.truths import truth_of
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase, database_on
+from tests.support.table_rows import comparable, spanner_rows
+from tests.support.truths import truth_of
 
 SECOND_NS = 10**9
 

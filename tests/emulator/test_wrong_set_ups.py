@@ -16,9 +16,9 @@ from slackwater import cli
 from slackwater.commands import run as run_command
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.testing.emulator import Emulator
-from tests import services
-from tests.emulators import database_on
-from tests.wrong_set_ups import WRONG
+from tests.support import services
+from tests.support.emulators import database_on
+from tests.support.wrong_set_ups import WRONG
 
 # How a line of `check` or of any other command begins.
 ANSWERS = ("wrong ", "slackwater: ")

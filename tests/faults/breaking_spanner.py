@@ -16,7 +16,7 @@ from google.cloud.spanner_v1.types import CreateSessionRequest, ExecuteSqlReques
 from slackwater.reader.partition_progress import record_time_ns
 from slackwater.reader.records import ChangeRecord
 from slackwater.timestamp import parse_rfc3339
-from tests.spanner_messages import googlesql_row, messages
+from tests.support.spanner_messages import googlesql_row, messages
 
 _EXECUTE = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 _CREATE = "/google.spanner.v1.Spanner/CreateSession"

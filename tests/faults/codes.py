@@ -29,11 +29,11 @@ from slackwater.state.models import PipelineState
 from slackwater.state.store import Store
 from slackwater.testing.compare import compare, read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import own_database
 from tests.faults.proxy import Breaks, Delays, FaultProxy, HideEnds, Rule
 from tests.faults.statuses import REFUSALS, RESETS
-from tests.services import settings
-from tests.truths import require_equal, truth_of
+from tests.support.emulators import own_database
+from tests.support.services import settings
+from tests.support.truths import require_equal, truth_of
 
 TRANSACTIONS_PER_SECOND: Final = 10
 CHURN_SECONDS: Final = 5

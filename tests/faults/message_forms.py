@@ -22,7 +22,7 @@ from slackwater.reader.records import (
     HeartbeatRecord,
 )
 from slackwater.timestamp import format_rfc3339
-from tests.spanner_messages import PartialResultSetPb, postgresql_metadata
+from tests.support.spanner_messages import PartialResultSetPb, postgresql_metadata
 
 TEXT, FLAG, INT, JSON, STAMP, TEXTS = "text", "flag", "int", "json", "stamp", "texts"
 TOP: Final = "row"

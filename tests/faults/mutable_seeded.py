@@ -28,9 +28,9 @@ from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import AuditError
 from slackwater.state.errors import StateError
 from slackwater.timestamp import format_rfc3339
-from tests.epochs import AbandonedError, EpochLoop
 from tests.faults.proxy import Breaks, Delays, FaultProxy, Rule
 from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
+from tests.support.epochs import AbandonedError, EpochLoop
 from tests.synthetic.mutable import scripted
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script

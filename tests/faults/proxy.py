@@ -30,7 +30,7 @@ from tests.faults.schema_rules import (
     with_options,
 )
 from tests.faults.statuses import Status, any_status
-from tests.spanner_messages import googlesql_row, messages, postgresql_row
+from tests.support.spanner_messages import googlesql_row, messages, postgresql_row
 
 STREAMING: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 EXECUTE: Final = "/google.spanner.v1.Spanner/ExecuteSql"

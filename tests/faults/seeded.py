@@ -32,11 +32,11 @@ from slackwater.testing.compare import compare, cut_violations
 from slackwater.testing.emulator import running_emulator
 from slackwater.testing.plain_client import TruthRecord
 from slackwater.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
-from tests.emulators import database_on, named
-from tests.epochs import AbandonedError, EpochLoop
 from tests.faults.proxy import Breaks, Delays, FailsOnce, FaultProxy, HideEnds, Rule
 from tests.faults.statuses import REFUSALS
-from tests.truths import truth_of
+from tests.support.emulators import database_on, named
+from tests.support.epochs import AbandonedError, EpochLoop
+from tests.support.truths import truth_of
 
 LOAD_SECONDS = 4.0
 TRANSACTIONS_PER_SECOND = 40

@@ -13,10 +13,10 @@ from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.read_options import Proof
 from slackwater.testing.compare import compare
 from slackwater.timestamp import HALF_MICROSECOND_NS
-from tests.emulators import NewDatabase
-from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, HideEnds
 from tests.faults.seeded import Sample, last_ns, make_sample
+from tests.support.emulators import NewDatabase
+from tests.support.epochs import EpochLoop
 
 # On a slow machine a child's first record comes seconds after its parent's end.
 MARGIN_NS = 60 * 10**9

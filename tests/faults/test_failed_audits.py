@@ -10,8 +10,8 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.records import DataChangeRecord
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import AuditError
-from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, HideEnds
+from tests.support.epochs import EpochLoop
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner

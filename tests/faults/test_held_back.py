@@ -17,12 +17,12 @@ from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
 from slackwater.testing.compare import compare
 from slackwater.timestamp import format_rfc3339
-from tests.command_line import slackwater
-from tests.emulators import NewDatabase
-from tests.epochs import EpochLoop
 from tests.faults.proxy import FaultProxy, Stalls
 from tests.faults.seeded import last_ns, make_sample
-from tests.services import settings
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.epochs import EpochLoop
+from tests.support.services import settings
 
 # Until it is shown, however long that takes.
 STALLS_MAX = 1_000

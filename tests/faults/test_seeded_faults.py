@@ -13,9 +13,9 @@ import pytest
 
 from slackwater.reader.change_stream import Dialect
 from slackwater.testing.emulator import Emulator
-from tests.emulators import NewDatabase
 from tests.faults.seeded import Sample, make_sample, run
 from tests.faults.statuses import REFUSALS, RESETS
+from tests.support.emulators import NewDatabase
 
 SEEDS_IN_CI = 16
 

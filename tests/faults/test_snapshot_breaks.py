@@ -29,7 +29,7 @@ from slackwater.reader.records import ColumnType, Mod
 from slackwater.reader.schema import DATA_SCHEMA
 from slackwater.reader.transport.connection import Connection, PartitionedRead
 from tests.faults.breaking_spanner import BreakingSpanner
-from tests.spanner_messages import PartialResultSetPb, value
+from tests.support.spanner_messages import PartialResultSetPb, value
 
 TABLE = Table("sales.Orders", {"Note": "STRING(MAX)", "Id": "INT64"}, ("Id",))
 ROWS = 40

@@ -18,8 +18,8 @@ from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.commit import restart_at
 from slackwater.state.store import Store
-from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Freezes
+from tests.support.emulators import NewDatabase
 
 HOUR_NS = 3_600 * 10**9
 RIGHT_WITHIN_S = 5

@@ -14,8 +14,8 @@ from tenacity import wait_random_exponential
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.decode.googlesql_columns import Columns, decode_columns
 from slackwater.reader.decode.result_layout import Layout
-from tests.epochs import EpochLoop
 from tests.faults.proxy import Breaks, FaultProxy
+from tests.support.epochs import EpochLoop
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition, lineage
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner

@@ -19,10 +19,10 @@ import pyspark
 
 from slackwater.pipeline.spark.jar_cache import ivy_folder
 from slackwater.pipeline.spark.java import find_java
-from tests import kafka_broker
+from tests.support import kafka_broker
+from tests.support.repository import DEPLOY, ROOT
 
-ROOT: Final = Path(__file__).parent.parent.parent
-DOCKERFILE: Final = ROOT / "deploy" / "Dockerfile"
+DOCKERFILE: Final = DEPLOY / "Dockerfile"
 # Python's own image has Python in /usr/local, too, and the same sources of packages.
 _BASE: Final = r"""FROM scratch
 COPY rootfs /

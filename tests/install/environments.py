@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.repository import ROOT
+
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
 # The build needs setuptools, which is among this environment's packages.
 NO_FETCHING = ("--no-deps", "--no-build-isolation", "--no-index")

@@ -34,11 +34,11 @@ from slackwater.config.new_file import SINKS
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
-from tests.emulators import NewDatabase
 from tests.install.environments import Environment, new_environment, run
-from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.kafka_broker import read_topics, spark_conf
-from tests.truths import truth_of
+from tests.support.emulators import NewDatabase
+from tests.support.kafka_broker import kafka_broker as kafka_broker
+from tests.support.kafka_broker import read_topics, spark_conf
+from tests.support.truths import truth_of
 
 TABLES = ("Customers", "Orders", "Payments")
 WITHIN_S = 300

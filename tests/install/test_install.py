@@ -17,8 +17,9 @@ from slackwater.demo.load import Load
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import NewDatabase
-from tests.install.environments import ROOT, Environment, run
+from tests.install.environments import Environment, run
+from tests.support.emulators import NewDatabase
+from tests.support.repository import ROOT
 
 NOTEBOOK = Path(__file__).parent / "notebook.py"
 EXECUTE = Path(__file__).parent / "execute.py"

@@ -14,10 +14,10 @@ from deltalake.exceptions import TableNotFoundError
 
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.timestamp import datetime_to_rfc3339
-from tests.object_stores import BUCKET, STORES, ServedStore
 from tests.outputs.in_catalog import InCatalog
 from tests.outputs.output import FOLDER, Changelog, Output, Place, epoch_id, logged_records
-from tests.rest_catalog import rest_catalog
+from tests.support.object_stores import BUCKET, STORES, ServedStore
+from tests.support.rest_catalog import rest_catalog
 
 _LOW_WATERMARK: Final = "low_watermark"
 

@@ -12,7 +12,6 @@ import pyarrow.fs as pafs
 
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.testing.compare import read_changelog
-from tests.object_stores import BUCKET, STORES, ServedStore
 from tests.outputs.output import (
     FOLDER,
     Changelog,
@@ -21,7 +20,8 @@ from tests.outputs.output import (
     logged_records,
     names_in,
 )
-from tests.sinks import from_json
+from tests.proofs.sinks import from_json
+from tests.support.object_stores import BUCKET, STORES, ServedStore
 
 _ROOT: Final = f"{BUCKET}/{FOLDER}"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.outputs.output import Output, Place
-from tests.rest_catalog import ServedCatalog
+from tests.support.rest_catalog import ServedCatalog
 
 
 class InCatalog(Output):

@@ -13,19 +13,19 @@ from typing import Any, Final
 import pyarrow.fs as pafs
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from tests import mixed_load
-from tests.mirrors import Looker
-from tests.mixed_load import MixedLoad
-from tests.object_stores import BUCKET, STORES, Azure, ServedStore
 from tests.outputs.in_catalog import InCatalog
 from tests.outputs.output import TRANSACTIONS_PER_SECOND, Output, Place
-from tests.rest_catalog import rest_catalog
+from tests.proofs.mirrors import Looker
+from tests.support import mixed_load
+from tests.support.mixed_load import MixedLoad
+from tests.support.object_stores import BUCKET, STORES, Azure, ServedStore
+from tests.support.rest_catalog import rest_catalog
 
 _TABLES: Final = "tables"
 
 
 class _Mirror(Output):
-    """Mirrors of the tables of tests.mixed_load."""
+    """Mirrors of the tables of tests.support.mixed_load."""
 
     change_stream = mixed_load.CHANGE_STREAM
 

@@ -18,8 +18,8 @@ import pyarrow.fs as pafs
 
 from slackwater.demo.load import CHANGE_STREAM, Load
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from tests.object_stores import ServedStore
-from tests.truths import require_equal, truth_of
+from tests.support.object_stores import ServedStore
+from tests.support.truths import require_equal, truth_of
 
 FOLDER: Final = "out"
 # The emulator gets slower with each that it has seen.

@@ -35,9 +35,9 @@ from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 from slackwater.spark_sink.output.object_store import open_object_store, read
 from slackwater.spark_sink.output.table_commits import DataFile
 from slackwater.spark_sink.output.table_files import data_files
-from tests.file_places import Hold
-from tests.object_stores import ServedStore, nothing, s3
-from tests.rest_catalog import CLIENTS
+from tests.support.file_places import Hold
+from tests.support.object_stores import ServedStore, nothing, s3
+from tests.support.rest_catalog import CLIENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from tests.pod_security import violations
 from tests.pods.objects import ConflictError, Object, Objects, is_selected
+from tests.support.pod_security import violations
 
 # Another proof may run beside this one.
 ADDRESS: Final = f"127.0.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"

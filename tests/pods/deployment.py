@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.charts import of_kind, render
 from tests.pods.api_server import Cluster, serving
 from tests.pods.cluster import AnyCluster, Drivers
 from tests.pods.kubelet import Kubelet, RunningPod
 from tests.pods.stateful_set import StatefulSet
+from tests.support.charts import of_kind, render
 
 NAMESPACE = "cdc"
 _RESOURCES = {

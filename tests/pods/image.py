@@ -13,10 +13,11 @@ from typing import Final
 
 import pyspark
 
-ROOT: Final = Path(__file__).parent.parent.parent
+from tests.support.repository import DEPLOY, ROOT
+
 USER: Final = 10001
 _HOME: Final = Path("/opt/slackwater")
-_ENTRYPOINT: Final = ROOT / "deploy" / "entrypoint.sh"
+_ENTRYPOINT: Final = DEPLOY / "entrypoint.sh"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from slackwater.scheduler.continuous.frames import FollowedStream, Frame, Reques
 from slackwater.scheduler.continuous.task_queries import wanted
 from slackwater.scheduler.plan import Task
 from slackwater.state.models import PartitionKey
-from tests.proto_messages import proto_messages, proto_row
 from tests.simulation.mutable_world import MutableStream
 from tests.simulation.world import SimulatedStream, TaskSource
-from tests.spanner_messages import googlesql_row, messages
+from tests.support.proto_messages import proto_messages, proto_row
+from tests.support.spanner_messages import googlesql_row, messages
 
 # How often the event loop goes round before a task asks.
 _ROUNDS = (1, 40, 80)

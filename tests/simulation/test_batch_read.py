@@ -33,7 +33,7 @@ from tests.simulation.history import STEP_NS, random_history
 from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
 from tests.simulation.mutable_world import MutableStream
 from tests.simulation.world import Faults, SimulatedQuery, SimulatedStream
-from tests.unit.test_scheduler_start_position import CLOCK_NS, FixedSource
+from tests.unit.scheduler.test_start_position import CLOCK_NS, FixedSource
 
 NAMES = {"project": "shop", "instance": "main", "database": "shop", "change_stream": "S"}
 NO_FAULTS = Faults(random.Random(0), 0)

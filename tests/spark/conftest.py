@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.object_stores import OTHERS, STORES, ServedStore
+from tests.support.object_stores import OTHERS, STORES, ServedStore
 
 
 @pytest.fixture(scope="module", params=["s3", "gs", OTHERS[1]])

@@ -22,7 +22,7 @@ from slackwater.reader import schema
 from slackwater.spark_sink.sink import CurrentRows
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.timestamp import ns_to_datetime
-from tests.epochs import EpochLoop
+from tests.support.epochs import EpochLoop
 
 
 class Owner:

@@ -60,7 +60,7 @@ def _for_sinks() -> SparkSession:
     conf: dict[str, str] = {}
     # What the tests of Kafka take in place of a missing jar is of this version.
     if pyspark.__version__.startswith("4.1."):
-        from tests import kafka_broker
+        from tests.support import kafka_broker
 
         formats, conf = [*formats, "kafka"], kafka_broker.spark_conf()
     return start_spark(["orders"], "local[2]", conf, formats, class_archive=_class_archive())

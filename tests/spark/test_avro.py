@@ -18,21 +18,21 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
-from tests import mixed_load
-from tests.emulators import NewDatabase
-from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
-from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.mixed_load import CHANGE_STREAM, MixedLoad
-from tests.schema_registry import Registry, running_registry
-from tests.services import settings
-from tests.table_rows import comparable, spanner_rows
+from tests.support import mixed_load
+from tests.support.emulators import NewDatabase
+from tests.support.kafka_broker import PARTITIONS, read_topics, spark_conf
+from tests.support.kafka_broker import kafka_broker as kafka_broker
+from tests.support.mixed_load import CHANGE_STREAM, MixedLoad
+from tests.support.schema_registry import Registry, running_registry
+from tests.support.services import settings
+from tests.support.table_rows import comparable, spanner_rows
 
 CHANGES = 300
 Rows = dict[str, dict[str, dict[str, Any]]]
 
 
 @pytest.mark.timeout(200)
-# PostgreSQL's types are in tests/unit/test_avro.py.
+# PostgreSQL's types are in tests/unit/spark_sink/test_avro.py.
 @pytest.mark.long
 @pytest.mark.parametrize("dialect", [Dialect.GOOGLE_STANDARD_SQL], ids=str)
 def test_a_consumer_with_the_registry_gets_every_row_before_and_after(

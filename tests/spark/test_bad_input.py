@@ -1,4 +1,7 @@
-"""Bad input that only Spark can see, and the trace of --debug; tests/wrong_set_ups.py has more."""
+"""Bad input that only Spark can see, and the trace of --debug.
+
+tests/support/wrong_set_ups.py has more.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import services
-from tests.command_line import slackwater
-from tests.emulators import NewDatabase
+from tests.support import services
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase
 
 pytestmark = pytest.mark.usefixtures("commands_here")
 

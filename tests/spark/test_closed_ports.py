@@ -1,8 +1,8 @@
 """Another user of the machine reads nothing of a running pipeline, and stops nothing.
 
 The pipeline runs as the user of the tests, in folders that everybody can enter; the attacks run as
-another user (`tests/strangers.py`). After each attack epochs go on, and at the end the output is
-compared with the truth.
+another user (`tests/support/strangers.py`). After each attack epochs go on, and at the end the
+output is compared with the truth.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator import Emulator
 from slackwater.timestamp import format_rfc3339
-from tests import strangers
-from tests.attacked import SECONDS_MAX, Pipeline
-from tests.clusters import cluster_of_two
-from tests.emulators import database_on
-from tests.services import settings
-from tests.strangers import StrangersSpark
-from tests.truths import require_equal, truth_of
-from tests.unit.test_settings import MINIMAL
+from tests.support import strangers
+from tests.support.attacked import SECONDS_MAX, Pipeline
+from tests.support.clusters import cluster_of_two
+from tests.support.emulators import database_on
+from tests.support.services import settings
+from tests.support.strangers import StrangersSpark
+from tests.support.truths import require_equal, truth_of
+from tests.unit.config.test_settings import MINIMAL
 
 SECRET = "Hidden4711"
 TOKEN = f"{SECRET}tokenoftheapi"

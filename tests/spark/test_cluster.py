@@ -17,10 +17,10 @@ from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests.clusters import cluster_of_two, kill_tree
-from tests.emulators import NewDatabase
-from tests.services import settings
-from tests.truths import require_equal, truth_of
+from tests.support.clusters import cluster_of_two, kill_tree
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
+from tests.support.truths import require_equal, truth_of
 
 SECONDS = 18
 TRANSACTIONS_PER_SECOND = 40

@@ -19,12 +19,12 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
-from tests.command_line import slackwater
-from tests.emulators import NewDatabase
-from tests.reader_processes import readers
-from tests.reader_processes import short_folder as short_folder
-from tests.services import settings
-from tests.sinks import from_json
+from tests.proofs.sinks import from_json
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.reader_processes import readers
+from tests.support.reader_processes import short_folder as short_folder
+from tests.support.services import settings
 
 
 def low_watermark_ns(line: str) -> int:

@@ -24,12 +24,12 @@ from slackwater.pipeline.spark.jar_cache import ivy_folder
 from slackwater.pipeline.spark.jvm import listed_jars
 from slackwater.pipeline.spark.pinned_jars import require_pinned
 from slackwater.reader.change_stream import Dialect
-from tests import azurite, fake_gcs
-from tests.command_line import PROGRAM, in_own_process, output_of
-from tests.emulators import NewDatabase
-from tests.hadoop_stores import hadoop, in_s3
-from tests.object_stores import BUCKET, azure, s3
-from tests.services import settings
+from tests.support import azurite, fake_gcs
+from tests.support.command_line import PROGRAM, in_own_process, output_of
+from tests.support.emulators import NewDatabase
+from tests.support.hadoop_stores import hadoop, in_s3
+from tests.support.object_stores import BUCKET, azure, s3
+from tests.support.services import settings
 
 
 @dataclass

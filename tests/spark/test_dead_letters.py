@@ -16,7 +16,7 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
 from slackwater.timestamp import format_rfc3339
-from tests.mirrors import mirror_settings
+from tests.proofs.mirrors import mirror_settings
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process

@@ -17,8 +17,8 @@ from slackwater.spark_sink.output.bucket_place import Bucket
 from slackwater.spark_sink.output.dead_letters import FOLDER, DeadLetters
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
-from tests.epoch_rows import frame, low_watermark, record
-from tests.object_stores import STORES, ServedStore, nothing
+from tests.support.epoch_rows import frame, low_watermark, record
+from tests.support.object_stores import STORES, ServedStore, nothing
 
 TABLE = "sales.Orders"
 

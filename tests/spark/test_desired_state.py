@@ -25,11 +25,11 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
-from tests.collector import Collector, collecting
-from tests.command_line import slackwater
-from tests.emulators import NewDatabase
-from tests.services import settings
-from tests.truths import require_equal, truth_of
+from tests.support.collector import Collector, collecting
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
+from tests.support.truths import require_equal, truth_of
 
 # A busy machine takes minutes to start Spark.
 SECONDS_MAX = 240

@@ -15,11 +15,12 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.output.epoch_names import COMPACTED
 from slackwater.spark_sink.sink import Sink
-from tests.epoch_rows import START, frame, inserts, make_sink, of_two_tables
+from tests.support.epoch_rows import START, frame, inserts, make_sink, of_two_tables
+from tests.support.repository import DOCS
 
 # The first six are a day's; the seventh is the next day's, and two hours later.
 HOURS = (0, 1, 2, 3, 4, 14.5, 17)
-DOCS = Path(__file__).parent.parent.parent / "docs" / "output.md"
+PAGE = DOCS / "output.md"
 
 LAYOUTS: list[dict[str, Any]] = [
     {"format": "parquet"},
@@ -51,7 +52,7 @@ def rows(spark: SparkSession, folder: Path, settings: dict[str, Any]) -> list[st
     """Return the rows that the query in docs/output.md reads, without the folder's name."""
     name = "text" if settings.get("envelope") == "wrapped" else settings["format"]
     [query] = re.findall(
-        r"```sql\n(SELECT \* FROM .*?compacted.*?)\n```", DOCS.read_text(), re.DOTALL
+        r"```sql\n(SELECT \* FROM .*?compacted.*?)\n```", PAGE.read_text(), re.DOTALL
     )
     query = query.replace("parquet.`out/changes`", f"{name}.`{folder}`")
     return sorted(str(row) for row in spark.sql(query).drop("epoch").collect())

@@ -19,10 +19,10 @@ from slackwater.state.models import PipelineState
 from slackwater.state.store import Store
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Refuses, Stalls
-from tests.services import settings
-from tests.truths import require_equal, truth_of
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
+from tests.support.truths import require_equal, truth_of
 
 
 @pytest.mark.long

@@ -23,12 +23,12 @@ from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
 from slackwater.worker_errors import decode
-from tests.emulators import NewDatabase
-from tests.epoch_rows import frame, of_two_tables, record
-from tests.epochs import EpochLoop
-from tests.services import settings
-from tests.sinks import Pipelines
+from tests.proofs.sinks import Pipelines
 from tests.spark.test_initial_scan import verify
+from tests.support.emulators import NewDatabase
+from tests.support.epoch_rows import frame, of_two_tables, record
+from tests.support.epochs import EpochLoop
+from tests.support.services import settings
 
 LEFT_OUT = ["Orders.Details", "*.Receipt", "Customers.Balance", "*.Tags", "Customers.Changed"]
 

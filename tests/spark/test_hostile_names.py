@@ -25,16 +25,16 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.testing.emulator_database import update_ddl
-from tests import hostile_names
-from tests.command_line import rounds_of_verify, slackwater
-from tests.emulators import NewDatabase
-from tests.epoch_rows import Mods, Record, make_sink, on_disk, record, write
-from tests.hostile_names import EVERY_MARK, IN_SCHEMA, KEY, OF_COLUMNS, REFUSED_COLUMN
-from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.kafka_broker import read_topics
-from tests.mirror_epochs import Epochs
-from tests.mirrors import current
-from tests.services import settings
+from tests.proofs.mirrors import current
+from tests.support import hostile_names
+from tests.support.command_line import rounds_of_verify, slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.epoch_rows import Mods, Record, make_sink, on_disk, record, write
+from tests.support.hostile_names import EVERY_MARK, IN_SCHEMA, KEY, OF_COLUMNS, REFUSED_COLUMN
+from tests.support.kafka_broker import kafka_broker as kafka_broker
+from tests.support.kafka_broker import read_topics
+from tests.support.mirror_epochs import Epochs
+from tests.support.services import settings
 
 TABLES = (EVERY_MARK, f"`\n{IN_SCHEMA}", OF_COLUMNS)
 POSTGRESQL = Dialect.POSTGRESQL

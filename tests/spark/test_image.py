@@ -18,10 +18,10 @@ from slackwater.demo.load import Load
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import NewDatabase
-from tests.services import settings
+from tests.support.emulators import NewDatabase
+from tests.support.repository import DEPLOY, ROOT
+from tests.support.services import settings
 
-ROOT = Path(__file__).parent.parent.parent
 USER = 10001
 
 
@@ -41,7 +41,7 @@ def test_the_entry_point_runs_without_rights_on_a_read_only_root(
     values = settings(stream, Path("/mnt/data"), format_rfc3339(start_ns))
     values["sink"]["format"] = "delta"
     (tmp_path / "slackwater.yaml").write_text(yaml.safe_dump(values))
-    shutil.copy(ROOT / "deploy" / "entrypoint.sh", tmp_path)
+    shutil.copy(DEPLOY / "entrypoint.sh", tmp_path)
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, USER, USER)

@@ -22,13 +22,13 @@ from slackwater.state.errors import StateError
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.testing.emulator_database import update_ddl
-from tests import mixed_load
-from tests.command_line import PROGRAM, rounds_of_verify, slackwater
-from tests.emulators import NewDatabase
-from tests.mirrors import ADDED, Looker, mirror_settings
-from tests.mixed_load import MixedLoad
-from tests.services import settings
-from tests.table_rows import comparable, spanner_rows
+from tests.proofs.mirrors import ADDED, Looker, mirror_settings
+from tests.support import mixed_load
+from tests.support.command_line import PROGRAM, rounds_of_verify, slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.mixed_load import MixedLoad
+from tests.support.services import settings
+from tests.support.table_rows import comparable, spanner_rows
 
 VERIFY = (*PROGRAM, "verify", "-c")
 

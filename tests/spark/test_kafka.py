@@ -20,11 +20,11 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.plain_client import Truth
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
-from tests.emulators import NewDatabase, whole_row_ddl
-from tests.kafka_broker import PARTITIONS, read_topics, spark_conf
-from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.services import settings
-from tests.truths import truth_of
+from tests.support.emulators import NewDatabase, whole_row_ddl
+from tests.support.kafka_broker import PARTITIONS, read_topics, spark_conf
+from tests.support.kafka_broker import kafka_broker as kafka_broker
+from tests.support.services import settings
+from tests.support.truths import truth_of
 
 TABLES = ("Customers", "Orders", "Payments")
 

@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from slackwater.spark_sink.errors import MessageRefusedError, PublishError
-from tests.kafka_broker import Broker
-from tests.kafka_pipeline import NO_SPARK, Pipeline, complete, epoch
-from tests.secure_broker import SecureBroker
+from tests.support.kafka_broker import Broker
+from tests.support.kafka_pipeline import NO_SPARK, Pipeline, complete, epoch
+from tests.support.secure_broker import SecureBroker
 
 
 @pytest.fixture

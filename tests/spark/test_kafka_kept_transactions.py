@@ -10,9 +10,9 @@ import pytest
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.kafka.shard_sender import KeptTransactions
-from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.kafka_pipeline import AT, FENCED, NO_SPARK, Pipeline, complete, epoch
-from tests.kafka_pipeline import pipeline as pipeline
+from tests.support.kafka_broker import kafka_broker as kafka_broker
+from tests.support.kafka_pipeline import AT, FENCED, NO_SPARK, Pipeline, complete, epoch
+from tests.support.kafka_pipeline import pipeline as pipeline
 
 
 def test_a_driver_that_keeps_its_transactions_sends_each_epoch_once(pipeline: Pipeline) -> None:

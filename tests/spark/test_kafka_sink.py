@@ -25,13 +25,13 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
 from slackwater.spark_sink.table_names import plain_name
 from slackwater.timestamp import datetime_to_ns
-from tests.epoch_rows import frame, record
-from tests.hostile_names import EVERY_MARK
-from tests.kafka_broker import PARTITIONS, read_topics
-from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.kafka_foreign import end_offsets
-from tests.kafka_messages import avro_decoder
-from tests.schema_registry import running_registry
+from tests.proofs.kafka_foreign import end_offsets
+from tests.support.epoch_rows import frame, record
+from tests.support.hostile_names import EVERY_MARK
+from tests.support.kafka_broker import PARTITIONS, read_topics
+from tests.support.kafka_broker import kafka_broker as kafka_broker
+from tests.support.kafka_messages import avro_decoder
+from tests.support.schema_registry import running_registry
 
 # With the start of Spark and of the broker, which a busy machine takes minutes for.
 pytestmark = pytest.mark.timeout(300)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +20,13 @@ from confluent_kafka import Producer, TopicPartition
 from slackwater.spark_sink.errors import MessageRefusedError, PublishError
 from slackwater.spark_sink.kafka.transaction import PositionReader, Transactions
 from slackwater.spark_sink.sink import OutputPosition
-from tests.kafka_broker import PARTITIONS
-from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.kafka_pipeline import AT, FENCED, NO_SPARK, Pipeline, complete, epoch
-from tests.kafka_pipeline import pipeline as pipeline
+from tests.support.kafka_broker import PARTITIONS
+from tests.support.kafka_broker import kafka_broker as kafka_broker
+from tests.support.kafka_pipeline import AT, FENCED, NO_SPARK, Pipeline, complete, epoch
+from tests.support.kafka_pipeline import pipeline as pipeline
+from tests.support.repository import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
+PAGE = DOCS / "kafka.md"
 DOCUMENTED = "documented.Orders"
 
 
@@ -144,7 +144,7 @@ def test_a_former_owner_with_other_shards_is_fenced_within_its_transaction(
 
 KILLED = """
 import os, signal, sys
-from tests.kafka_pipeline import Pipeline, epoch
+from tests.support.kafka_pipeline import Pipeline, epoch
 pipeline = Pipeline(sys.argv[1])
 pipeline.topic = sys.argv[2]
 from slackwater.spark_sink.kafka.transaction import Ids

@@ -1,6 +1,6 @@
 """kill -9 while the tasks read and write: the output equals the truth.
 
-`python -m tests.kills --kills 30 --format delta` kills more often, also while planning and
+`python -m tests.proofs.kills --kills 30 --format delta` kills more often, also while planning and
 committing.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.emulators import NewDatabase
-from tests.kills import Killing, Moment
+from tests.proofs.kills import Killing, Moment
+from tests.support.emulators import NewDatabase
 
 
 @pytest.mark.timeout(1_200)

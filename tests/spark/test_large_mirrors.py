@@ -17,10 +17,10 @@ from slackwater.spark_sink.tables.by_driver import delta_version
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges import file_merge
-from tests.epoch_rows import on_disk, write
-from tests.merge_epochs import COLUMNS, one, operations, record
-from tests.mirrors import current
-from tests.read_tables import iceberg_at
+from tests.proofs.mirrors import current
+from tests.support.epoch_rows import on_disk, write
+from tests.support.merge_epochs import COLUMNS, one, operations, record
+from tests.support.read_tables import iceberg_at
 
 
 def of_delta(session: SparkSession, path: Path) -> list[list[dict[str, Any]]]:

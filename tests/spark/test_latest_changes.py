@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import columns_by_table, latest_changes
-from tests.epoch_rows import frame
+from tests.support.epoch_rows import frame
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")

@@ -18,9 +18,9 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import NewDatabase
-from tests.services import settings
-from tests.truths import require_equal, truth_of
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
+from tests.support.truths import require_equal, truth_of
 
 _SECONDS_MAX = 300
 

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 
 from slackwater.demo.load import Load
 from slackwater.reader.change_stream import Dialect
-from tests.command_line import output_of, slackwater
-from tests.emulators import NewDatabase
-from tests.services import settings
+from tests.support.command_line import output_of, slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
 
 
 @pytest.mark.usefixtures("commands_here")

@@ -21,10 +21,10 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.rescans import mirror_corrections
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import on_disk
-from tests.merge_epochs import FoldedBySpark
-from tests.mirror_epochs import Epochs
-from tests.mirrors import current, mirrored_rows
+from tests.proofs.mirrors import current, mirrored_rows
+from tests.support.epoch_rows import on_disk
+from tests.support.merge_epochs import FoldedBySpark
+from tests.support.mirror_epochs import Epochs
 
 COLUMNS = (
     Column("Id", "INT64", is_key=True),

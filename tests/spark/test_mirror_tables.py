@@ -30,8 +30,9 @@ from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_changes import MergeId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
-from tests.epoch_rows import make_sink, on_disk
-from tests.mirror_epochs import (
+from tests.proofs.mirrors import current
+from tests.support.epoch_rows import make_sink, on_disk
+from tests.support.mirror_epochs import (
     START,
     Epochs,
     forget_history,
@@ -39,8 +40,7 @@ from tests.mirror_epochs import (
     physical_types,
     remove_commits,
 )
-from tests.mirrors import current
-from tests.read_tables import iceberg_at
+from tests.support.read_tables import iceberg_at
 
 NANOSECONDS = "_At_nanoseconds"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.reader.change_stream import Dialect
-from tests import mixed_load
-from tests.emulators import NewDatabase
-from tests.mirrors import KINDS, run
+from tests.proofs.mirrors import KINDS, run
+from tests.support import mixed_load
+from tests.support.emulators import NewDatabase
 
 
 @pytest.mark.timeout(900)

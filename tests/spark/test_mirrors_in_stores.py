@@ -17,7 +17,7 @@ from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.timestamp import datetime_to_rfc3339
-from tests.epoch_rows import (
+from tests.support.epoch_rows import (
     START,
     Record,
     frame,
@@ -28,8 +28,8 @@ from tests.epoch_rows import (
     of_two_tables,
     record,
 )
-from tests.object_stores import BUCKET, STORES, Azure, ServedStore, nobody, nothing
-from tests.tables_in_stores import TablesInStore
+from tests.support.object_stores import BUCKET, STORES, Azure, ServedStore, nobody, nothing
+from tests.support.tables_in_stores import TablesInStore
 
 COLUMNS = {"Id": "INT64", "Name": "STRING"}
 TABLE = "sales.Orders"

@@ -16,12 +16,12 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.records import DataChangeRecord
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests.command_line import slackwater
 from tests.faults.mutable_seeded import expected_rows, require_equal, rows_of
-from tests.kafka_broker import kafka_broker as kafka_broker
-from tests.kafka_broker import read_topics
-from tests.services import settings
 from tests.simulation.mutable_history import random_mutable_history
+from tests.support.command_line import slackwater
+from tests.support.kafka_broker import kafka_broker as kafka_broker
+from tests.support.kafka_broker import read_topics
+from tests.support.services import settings
 from tests.synthetic.mutable import scripted
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script

@@ -29,7 +29,7 @@ from slackwater.spark_sink.output.file_writer import WrittenFile, format_writer
 from slackwater.spark_sink.output.object_store import open_object_store, remove
 from slackwater.spark_sink.output.watermark_log import FOLDER
 from slackwater.spark_sink.sink import Sink
-from tests.epoch_rows import (
+from tests.support.epoch_rows import (
     frame,
     large_records,
     low_watermark,
@@ -38,9 +38,9 @@ from tests.epoch_rows import (
     require_one_owner,
     write,
 )
-from tests.handed_on import Tasks
-from tests.object_stores import BUCKET, OTHERS, ServedStore
-from tests.pages import blocks
+from tests.support.handed_on import Tasks
+from tests.support.object_stores import BUCKET, OTHERS, ServedStore
+from tests.support.pages import blocks
 
 REQUESTS_OF_AN_EPOCH_MAX = 10
 

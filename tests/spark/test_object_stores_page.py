@@ -24,14 +24,14 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests import command_line, services
-from tests.command_line import in_own_process, output_of
-from tests.emulators import NewDatabase
-from tests.object_stores import STORES, ServedStore
-from tests.pages import blocks
-from tests.rest_catalog import rest_catalog
 from tests.spark.test_connectors import PLACES, require_equal_mirrors
-from tests.truths import require_equal, truth_of
+from tests.support import command_line, services
+from tests.support.command_line import in_own_process, output_of
+from tests.support.emulators import NewDatabase
+from tests.support.object_stores import STORES, ServedStore
+from tests.support.pages import blocks
+from tests.support.rest_catalog import rest_catalog
+from tests.support.truths import require_equal, truth_of
 
 PAGE = "object-stores.md"
 A_CHANGELOG, WITH_OPTIONS, COMPACTED, IN_DELTA, MIRRORS, IN_A_CATALOG, BY_SPARK = blocks(

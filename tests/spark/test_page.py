@@ -18,9 +18,9 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import NewDatabase
 from tests.faults.proxy import FaultProxy, Stalls
-from tests.services import settings
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 

@@ -27,11 +27,11 @@ from slackwater.pipeline.spark.session import (
 from slackwater.pipeline.spark.shared import SharedSpark as PipelinesSpark
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
-from tests.epoch_rows import frame
-from tests.merge_epochs import TABLE, record
-from tests.pages import blocks
 from tests.spark.sessions import SharedSpark, with_one_slot, with_settings
-from tests.strangers import singleton
+from tests.support.epoch_rows import frame
+from tests.support.merge_epochs import TABLE, record
+from tests.support.pages import blocks
+from tests.support.strangers import singleton
 
 TIMES = {
     "Id2": ("INT64", "2"),

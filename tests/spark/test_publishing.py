@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import OutputPosition
-from tests.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
-from tests.former_owner import frozen_at
-from tests.read_tables import iceberg_at
+from tests.proofs.former_owner import frozen_at
+from tests.support.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
+from tests.support.read_tables import iceberg_at
 
 LONG = pytest.mark.long
 ONE_COMMIT: Mapping[str, Mapping[str, Any]] = {
@@ -112,7 +112,7 @@ def test_sparks_formats_and_kafka_at_least_once_tell_what_they_can(
 def test_a_former_owner_that_wakes_while_it_publishes_changes_nothing(
     session: SparkSession, tmp_path: Path, kind: str, step: int
 ) -> None:
-    # The program tests.former_owner freezes it at every step.
+    # The program tests.proofs.former_owner freezes it at every step.
     assert frozen_at(session, tmp_path / "out", kind, step)
 
 

@@ -9,11 +9,11 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.repository import DOCS, ROOT
 
 
 def test_the_quick_start_runs_word_for_word(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "quickstart.md").read_text()
+    page = (DOCS / "quickstart.md").read_text()
     commands = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(commands) == 8
     folder = ROOT / "out" / "quickstart"

@@ -20,12 +20,12 @@ from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.sql.rebuild_view import create_view
 from slackwater.timestamp import format_rfc3339
-from tests.command_line import slackwater
-from tests.emulators import NewDatabase
-from tests.epoch_rows import record, table_of
-from tests.epochs import EpochLoop
-from tests.services import settings
-from tests.table_rows import comparable, spanner_rows
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.epoch_rows import record, table_of
+from tests.support.epochs import EpochLoop
+from tests.support.services import settings
+from tests.support.table_rows import comparable, spanner_rows
 
 TABLES = ("Customers", "Orders", "Payments")
 JSON_COLUMN, NUMERIC_COLUMN = "Details", "Balance"

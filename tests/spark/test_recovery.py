@@ -22,9 +22,9 @@ from slackwater.testing.compare import compare, cut_violations, read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.testing.plain_client import Truth
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import NewDatabase
-from tests.services import settings
-from tests.truths import require_equal, truth_of
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
+from tests.support.truths import require_equal, truth_of
 
 
 class Runs:

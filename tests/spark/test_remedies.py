@@ -22,10 +22,10 @@ from slackwater.state.models import DesiredState
 from slackwater.testing.compare import compare, read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
-from tests.command_line import slackwater
-from tests.emulators import NewDatabase
-from tests.services import settings
-from tests.truths import truth_of
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
+from tests.support.truths import truth_of
 
 SECONDS_MAX = 240
 

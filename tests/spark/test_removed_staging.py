@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
-from tests.epoch_rows import START, frame, inserts, make_sink
+from tests.support.epoch_rows import START, frame, inserts, make_sink
 
 pytestmark = pytest.mark.timeout(300)
 REFUSALS = "taken the pipeline over|since this was staged|can't be moved"

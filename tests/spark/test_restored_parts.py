@@ -25,10 +25,10 @@ from slackwater.state.scans import begin_scan, finish_chunk, finish_scan
 from slackwater.state.store import Store
 from slackwater.testing.emulator import Emulator, running_emulator
 from slackwater.timestamp import datetime_to_ns
-from tests import services
-from tests.emulators import database_on, named
-from tests.epoch_rows import frame, inserts, low_watermark, make_sink, write
-from tests.restores import Part, Restorable, copy_store, go_on, restore_store
+from tests.proofs.restores import Part, Restorable, copy_store, go_on, restore_store
+from tests.support import services
+from tests.support.emulators import database_on, named
+from tests.support.epoch_rows import frame, inserts, low_watermark, make_sink, write
 
 LONG = pytest.mark.long
 WENT_ON, REFUSED = "went on", "refused, remedy carried out"
@@ -92,7 +92,7 @@ def restored(
         ([STORE], WENT_ON),
         ([CHECKPOINT], REFUSED),
         ([OUTPUT], REFUSED),
-        # `python -m tests.restores` has these, too, and the rule is tested without Spark.
+        # `python -m tests.proofs.restores` has these, too, and the rule is tested without Spark.
         pytest.param([STORE, CHECKPOINT], REFUSED, marks=LONG),
         pytest.param([STORE, OUTPUT], REFUSED, marks=LONG),
         pytest.param([CHECKPOINT, OUTPUT], REFUSED, marks=LONG),

@@ -16,13 +16,13 @@ from slackwater.state.rescan_models import NEW_TABLE, OTHER_TABLE, REQUESTED, Re
 from slackwater.state.rescans import rescans
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
-from tests import mixed_load
-from tests.changing import renamed, spell
-from tests.command_line import slackwater
-from tests.emulators import NewDatabase
-from tests.mirrors import KINDS, Kind, mirror_settings
-from tests.mixed_load import SINGERS
-from tests.rescans import NEW, Pipeline, ddl, insert_many
+from tests.proofs.mirrors import KINDS, Kind, mirror_settings
+from tests.proofs.rescans import NEW, Pipeline, ddl, insert_many
+from tests.support import mixed_load
+from tests.support.changing import renamed, spell
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase
+from tests.support.mixed_load import SINGERS
 
 # More than a run reads with the epochs that it takes to catch up.
 ROWS = 4_000

@@ -25,13 +25,13 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
-from tests.clusters import Cluster, cluster_of_two
-from tests.emulators import NewDatabase
-from tests.kafka_broker import spark_conf
-from tests.object_stores import STORES, nobody
-from tests.schema_registry import running_registry
-from tests.secure_broker import SecureBroker
-from tests.services import settings
+from tests.support.clusters import Cluster, cluster_of_two
+from tests.support.emulators import NewDatabase
+from tests.support.kafka_broker import spark_conf
+from tests.support.object_stores import STORES, nobody
+from tests.support.schema_registry import running_registry
+from tests.support.secure_broker import SecureBroker
+from tests.support.services import settings
 
 SECONDS_MAX = 300
 SECRETS = {

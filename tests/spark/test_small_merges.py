@@ -24,8 +24,9 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
-from tests.epoch_rows import START, Record, on_disk, write
-from tests.merge_epochs import (
+from tests.proofs.mirrors import current
+from tests.support.epoch_rows import START, Record, on_disk, write
+from tests.support.merge_epochs import (
     COLUMNS,
     FOLDER,
     KEY,
@@ -36,9 +37,8 @@ from tests.merge_epochs import (
     record,
     value,
 )
-from tests.mirrors import current
-from tests.read_tables import iceberg_at, sql_name
-from tests.typed_values import VALUES
+from tests.support.read_tables import iceberg_at, sql_name
+from tests.support.typed_values import VALUES
 
 # Not names that a plain SQL statement may have.
 NAMES = ("select", 'a"quoted"', "With.Dot", "Ünï`code", "s.A")

@@ -24,10 +24,10 @@ from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.worker_errors import encoded_errors
-from tests.emulators import NewDatabase
 from tests.spark.sessions import Collected, wait_until
-from tests.truths import truth_of
-from tests.typed_changelogs import Change, change_in, expected_changes
+from tests.support.emulators import NewDatabase
+from tests.support.truths import truth_of
+from tests.support.typed_changelogs import Change, change_in, expected_changes
 
 HAS_AVAILABLE_NOW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 # `make test` reads one dialect on each version of Spark: see on-spark-42 in the Makefile.

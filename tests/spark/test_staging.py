@@ -19,8 +19,8 @@ from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import FileWriter, written_files_of
 from slackwater.spark_sink.output.staging import Staging
-from tests.epoch_rows import frame, of_two_tables, on_disk
-from tests.object_stores import BUCKET, ServedStore, s3
+from tests.support.epoch_rows import frame, of_two_tables, on_disk
+from tests.support.object_stores import BUCKET, ServedStore, s3
 
 IS_GONE = "a task's file, is not there"
 

@@ -16,7 +16,7 @@ from slackwater.spark_sink.output.delta.log_files import commits_backwards, log_
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_changes import MergeId
 from slackwater.timestamp import datetime_to_rfc3339
-from tests.epoch_rows import inserts, low_watermark, make_sink, write
+from tests.support.epoch_rows import inserts, low_watermark, make_sink, write
 
 TABLE = "sales.Orders"
 # What commits of Spark's have by them, those here have, too.

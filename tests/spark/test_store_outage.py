@@ -19,9 +19,9 @@ from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests.emulators import NewDatabase
-from tests.services import settings
-from tests.truths import require_equal, truth_of
+from tests.support.emulators import NewDatabase
+from tests.support.services import settings
+from tests.support.truths import require_equal, truth_of
 
 # Longer than the store is tried for, so that what needs it fails and has to be done again.
 OUTAGE_S = 34

@@ -23,7 +23,7 @@ from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.output.table_files import DiskFiles
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.timestamp import datetime_to_us
-from tests.epoch_rows import (
+from tests.support.epoch_rows import (
     PIPELINE,
     START,
     frame,
@@ -35,9 +35,9 @@ from tests.epoch_rows import (
     require_one_owner,
     write,
 )
-from tests.object_stores import BUCKET, OTHERS, STORES, ServedStore
-from tests.read_tables import iceberg_at, rows_at, sql_name
-from tests.table_places import Place, names_of_all
+from tests.support.object_stores import BUCKET, OTHERS, STORES, ServedStore
+from tests.support.read_tables import iceberg_at, rows_at, sql_name
+from tests.support.table_places import Place, names_of_all
 
 TABLES = ["delta", "iceberg"]
 OF_EACH_FORMAT = pytest.mark.parametrize("file_format", TABLES)

@@ -1,6 +1,6 @@
 """One owner: a standby takes over, and a first owner that was only frozen does no harm.
 
-`python -m tests.takeover` kills owners, too."""
+`python -m tests.proofs.takeover` kills owners, too."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulators import NewDatabase
-from tests.takeover import Pair, wait_for
+from tests.proofs.takeover import Pair, wait_for
+from tests.support.emulators import NewDatabase
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from slackwater.spark_sink.output import task_writer
 from slackwater.spark_sink.output.parquet_stats import rows_of
 from slackwater.spark_sink.output.task_writer import HANDED_ON, TaskWriter
 from slackwater.spark_sink.sink import EpochSummary, Sink, TaskWriting
-from tests.epoch_rows import (
+from tests.support.epoch_rows import (
     Record,
     frame,
     inserts,
@@ -32,7 +32,7 @@ from tests.epoch_rows import (
     of_two_tables,
     write,
 )
-from tests.object_stores import ServedStore
+from tests.support.object_stores import ServedStore
 
 FORMATS = [
     {"format": "parquet", "partition_by": ["table_name", "date"]},

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.sinks.spark_format import SparkFormat
-from tests.epoch_rows import frame, inserts, make_sink, on_disk
+from tests.support.epoch_rows import frame, inserts, make_sink, on_disk
 
 AT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)
 SCHEMA = "commit_timestamp TIMESTAMP, number_of_records_in_transaction BIGINT"

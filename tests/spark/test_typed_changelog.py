@@ -21,9 +21,9 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import START, Mods, Record, frame, on_disk, record
-from tests.read_tables import rows_in, sql_name
-from tests.typed_values import VALUES
+from tests.support.epoch_rows import START, Mods, Record, frame, on_disk, record
+from tests.support.read_tables import rows_in, sql_name
+from tests.support.typed_values import VALUES
 
 # Iceberg compacts from five files on.
 CHUNKS = 5

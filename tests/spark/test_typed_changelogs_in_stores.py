@@ -16,7 +16,7 @@ from slackwater.spark_sink.output.object_store import open_object_store, read
 from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
-from tests.epoch_rows import (
+from tests.support.epoch_rows import (
     START,
     Mods,
     frame,
@@ -28,8 +28,8 @@ from tests.epoch_rows import (
     require_one_owner,
     write,
 )
-from tests.object_stores import OTHERS, STORES, ServedStore
-from tests.tables_in_stores import TablesInStore
+from tests.support.object_stores import OTHERS, STORES, ServedStore
+from tests.support.tables_in_stores import TablesInStore
 
 TABLE = "sales.Orders"
 REQUESTS_OF_AN_EPOCH_AND_TABLE_MAX = 20

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.spark_sink.java import hadoop_conf
-from tests import command_line, services
-from tests.command_line import in_own_process
-from tests.emulators import NewDatabase
-from tests.hadoop_stores import hadoop, in_s3
-from tests.object_stores import BUCKET, s3
 from tests.spark.test_connectors import PLACES
+from tests.support import command_line, services
+from tests.support.command_line import in_own_process
+from tests.support.emulators import NewDatabase
+from tests.support.hadoop_stores import hadoop, in_s3
+from tests.support.object_stores import BUCKET, s3
 
 NOBODY = "127.0.0.1:1"
 # By which each connector is sent to nobody.

@@ -22,10 +22,10 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.epoch_rows import START, Record, frame, low_watermark, make_sink, on_disk
-from tests.mirrors import current
-from tests.read_tables import rows_in
-from tests.typed_values import VALUES
+from tests.proofs.mirrors import current
+from tests.support.epoch_rows import START, Record, frame, low_watermark, make_sink, on_disk
+from tests.support.read_tables import rows_in
+from tests.support.typed_values import VALUES
 
 CAPTURES: Final = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 NANOSECONDS: Final = "_At_nanoseconds"

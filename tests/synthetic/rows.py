@@ -14,8 +14,8 @@ from google.protobuf.struct_pb2 import Value
 from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.partition_progress import record_time_ns
 from slackwater.reader.records import ChangeRecord, ColumnType, DataChangeRecord, Mod
-from tests.proto_messages import proto_row
-from tests.spanner_messages import PartialResultSetPb, googlesql_row, postgresql_row
+from tests.support.proto_messages import proto_row
+from tests.support.spanner_messages import PartialResultSetPb, googlesql_row, postgresql_row
 
 _TIME = "2001-02-03T04:05:06.070809Z"
 _TIME_NS = 981_173_106_070_809_000

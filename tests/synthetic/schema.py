@@ -9,8 +9,8 @@ from typing import Any, Final
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.records import ColumnType, DataChangeRecord
 from slackwater.spark_sink.sql.types import spanner_type
-from tests.proto_messages import proto_metadata
-from tests.spanner_messages import googlesql_metadata, postgresql_metadata
+from tests.support.proto_messages import proto_metadata
+from tests.support.spanner_messages import googlesql_metadata, postgresql_metadata
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script
 

@@ -36,7 +36,7 @@ from slackwater.reader.records import (
     PartitionStartRecord,
 )
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
-from tests.spanner_messages import (
+from tests.support.spanner_messages import (
     PartialResultSetPb,
     value,
 )

@@ -15,7 +15,7 @@ from slackwater import cli
 from slackwater.errors import ClassArchiveError, SettingsError
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
-from tests.unit.test_settings import MINIMAL
+from tests.unit.config.test_settings import MINIMAL
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -14,8 +14,8 @@ import yaml
 
 from slackwater.config.settings import Settings
 from slackwater.extras import MODULES, extra_of, needed
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 SOURCE = {"project": "shop-prod", "instance": "main", "database": "shop", "change_stream": "All"}
 SINK = {"path": "out/changes", "checkpoint": "out/checkpoint"}
 # Imports fail as where the modules are not installed.

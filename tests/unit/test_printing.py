@@ -23,10 +23,10 @@ from slackwater.state.commit import restart_at
 from slackwater.state.models import Partition, PipelineState
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineFormatter
-from tests.command_line import output_of, slackwater
-from tests.served_pages import get, served
-from tests.unit.test_envelopes import KEYS, ORIGIN, record
-from tests.unit.test_settings import MINIMAL
+from tests.support.command_line import output_of, slackwater
+from tests.support.served_pages import get, served
+from tests.unit.config.test_settings import MINIMAL
+from tests.unit.spark_sink.test_envelopes import KEYS, ORIGIN, record
 
 # Of each kind, and those at the ends of the ranges.
 MARKS = (

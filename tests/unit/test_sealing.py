@@ -20,7 +20,7 @@ from slackwater.spark_sink.kafka.positions import Position
 from slackwater.spark_sink.kafka.shard_sender import ShardSender
 from slackwater.spark_sink.kafka.transaction import Ids
 from slackwater.worker_errors import record_of
-from tests.unit.test_settings import MINIMAL
+from tests.unit.config.test_settings import MINIMAL
 
 PASSWORD = "never-seen-again"
 URL = f"postgresql+psycopg://user:{PASSWORD}@host/state"

@@ -20,7 +20,7 @@ from slackwater.config.load import load_settings
 from slackwater.errors import SettingsError
 from slackwater.secrecy import SHOWN, is_secret, keep_secret, masked
 from slackwater.state.store import Store
-from tests.unit.test_settings import MINIMAL
+from tests.unit.config.test_settings import MINIMAL
 
 # An account's key in Azure is in base 64.
 SECRET = "Hidden4711ab"

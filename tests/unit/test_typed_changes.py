@@ -34,8 +34,8 @@ from slackwater.typed_changes import (
     typed_changes,
 )
 from slackwater.typed_values import arrow_type
-from tests.epoch_rows import Mods, Record, inserts, record
-from tests.typed_values import VALUES
+from tests.support.epoch_rows import Mods, Record, inserts, record
+from tests.support.typed_values import VALUES
 
 TABLE = "sales.Orders"
 COLUMNS = {"Id": "INT64", "Name": "STRING(MAX)"}

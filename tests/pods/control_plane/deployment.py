@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import yaml
 
-from tests.charts import of_kind, render, without_tests
 from tests.pods.api_server import ADDRESS
 from tests.pods.cluster import Drivers, MissingObjectError
 from tests.pods.control_plane.api import Api, Kubectl, Object, RefusedError
@@ -18,6 +17,7 @@ from tests.pods.control_plane.nodes import Node
 from tests.pods.control_plane.servers import ControlPlane, control_plane
 from tests.pods.deployment import NAMESPACE, Deployment, jars_of_image
 from tests.pods.kubelet import Kubelet
+from tests.support.charts import of_kind, render, without_tests
 
 _WATCH_S: Final = 30
 _TOKEN_S: Final = 3_607

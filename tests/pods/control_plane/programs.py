@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from tests.ivy import BUILD
+from tests.support.repository import BUILD
 
 VERSION: Final = "1.33.4"
 # It takes eight minutes of processor time, and much longer on a busy machine.

@@ -1,0 +1,347 @@
+"""The figures in README.md and docs/, and what shows each of them.
+
+A figure is a number with its unit. It is named as it is written, with as much beside it as tells it
+from others of its page; " ... " leaves out what is between two of them. What shows it is a program
+that measures or proves it, a test, the line of code that sets it (`file::line`), or one of OTHERS.
+tests/unit/pages/test_figures.py finds the figures, and holds this list.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Pages that are measurements as a whole: each section names its program.
+BY_ITS_BENCHES: Final = ("performance.md",)
+
+_EXAMPLE: Final = "an example or advice"
+_DAY: Final = "a day has 86,400 seconds"
+_BIGQUERY: Final = "BigQuery's documentation"
+_DATASTREAM: Final = "Datastream's documentation"
+_SPANNER: Final = "Spanner's documentation"
+_KAFKA: Final = "Kafka's documentation"
+OTHERS: Final = (_EXAMPLE, _DAY, _BIGQUERY, _DATASTREAM, _KAFKA, _SPANNER)
+
+_CONTINUOUS: Final = "python -m bench.continuous"
+_CONTROL: Final = "python -m bench.control"
+_FRESHNESS: Final = "python -m bench.freshness"
+_LANDING: Final = "python -m bench.landing"
+_MIRRORS: Final = "python -m bench.mirrors"
+_PARTITIONS: Final = "python -m bench.partitions"
+_READING: Final = "python -m bench.reading"
+_SOAK: Final = "python -m bench.soak"
+_START: Final = "python -m bench.start"
+_WATERMARKS: Final = "python -m bench.watermark_log"
+_EXECUTORS: Final = "python -m tests.proofs.executors_on_pods"
+_IMAGE: Final = "python -m tests.proofs.image_build"
+_MEMORY: Final = "python -m tests.proofs.memory_limits"
+_REQUESTS: Final = "python -m tests.proofs.object_requests"
+_COSTS: Final = (
+    "tests/unit/pages/test_sizing_page.py"
+    "::test_the_costs_are_those_of_the_requests_at_the_list_prices"
+)
+_CATCH_UP: Final = "tests/unit/pipeline/test_catch_up.py::test_the_answer_is_one_line_and_one_level"
+
+_CORES: Final = "docs/performance.md::Here: 2 cores"
+_DESIRED: Final = "slackwater/pipeline/desired_state.py::_LOOK_S: Final = 0.5"
+_DEMO: Final = "slackwater/demo/show.py"
+_ALERTS: Final = "deploy/prometheus/alerts.yaml"
+_ALERT: Final = "slackwater/pipeline/catch_up.py::LAG_WARNING_S: Final = 300.0"
+_CONNECTED: Final = "reader/transport/connection.py"
+_CUT: Final = "scheduler/epoch_lead.py::LEAD_MAX_NS: Final = NANOSECONDS_PER_SECOND // 2"
+_DDL: Final = (
+    "reader/database/schema_changes.py::CHANGES_KEPT_NS: Final = seconds_to_ns(7 * 86_400)"
+)
+_GROUP: Final = "spark_sink/output/epoch_groups.py::GROUP_SIZE: Final = 128 << 20"
+_HALF_US: Final = "slackwater/timestamp.py::HALF_MICROSECOND_NS: Final = 500"
+_HEARTBEAT: Final = "reader/transport/statement.py::HEARTBEAT_MS_MAX: Final = 300_000"
+_HOUR: Final = "spark_sink/sinks/table_settings.py::| None, _Never] = _HOUR_MS"
+_LONG: Final = "spark_sink/sinks/table_settings.py::keep = _DAY_MS"
+_LEASE: Final = (
+    "slackwater/config/settings.py::duration: Annotated[int, Duration(2_000, 600_000)] = 6_000"
+)
+_LOOKS: Final = "reader/database/schema_at.py::_EVERY_NS: Final = seconds_to_ns(2)"
+_REOPENED: Final = "reader/query/partition_query.py::_ATTEMPTS_MAX: Final = 15"
+_RETRY_MAX: Final = "slackwater/pipeline/failures.py::_DELAY_MAX_S: Final = 60.0"
+_RETRY: Final = "slackwater/pipeline/failures.py::_DELAY_FIRST_S: Final = 1.0"
+_SPAN: Final = (
+    "scheduler/source_settings.py::"
+    'max_span: Annotated[int, Duration(_SECOND_MS, parse_duration_ms("7d"))]'
+)
+_KEEP: Final = (
+    'scheduler/source_settings.py::Keep = Annotated[int, Duration(parse_duration_ms("1m")'
+)
+_STALL: Final = "reader/query/stall_watchdog.py::STALL_HEARTBEATS: Final = 3"
+_STATED: Final = "spark_sink/sinks/mirrors.py::_PUBLISH_ALL_EVERY_S: Final = 60.0"
+_STORE: Final = "state/store.py::_PATIENCE_S: Final = 30.0"
+_WATERMARK_FILES: Final = "spark_sink/output/watermark_lines.py::FILES_IN_ONE: Final = 100"
+_SETTINGS: Final = (
+    "tests/unit/config/test_settings.py::test_the_settings_page_lists_every_key_with_its_default"
+)
+_OPTIONS: Final = (
+    "tests/unit/scheduler/test_source_settings.py"
+    "::test_the_page_on_the_source_has_every_option_and_its_default"
+)
+_MAINTENANCE: Final = "spark_sink/sinks/table_settings.py::Annotated[Annotated[int, Duration("
+_READER_MEMORY: Final = (
+    "tests/unit/deploy/test_chart.py"
+    "::test_a_pod_with_tasks_has_room_for_the_reader_process_of_continuous_reading"
+)
+
+FIGURES: Final[dict[str, dict[str, str]]] = {
+    "README.md": {
+        "behind by 63 min, caught up in about 32 min": _EXAMPLE,
+        "every two seconds": f"{_DEMO}::_CHURN_SECONDS: Final = 2",
+        "60 transactions a second": f"{_DEMO}::_TRANSACTIONS_PER_SECOND: Final = 60",
+        "takes five minutes": (
+            "tests/spark/test_quickstart.py::test_the_quick_start_runs_word_for_word"
+        ),
+        "on 2 cores": _CORES,
+        "300,000 records per CPU-second": _LANDING,
+        "0.25 to 0.5 s, in Delta after 0.4 to 0.7 s": _FRESHNESS,
+    },
+    "architecture.md": {
+        "half a second at most": _CUT,
+        "W lies half a microsecond after": _HALF_US,
+        "a minute without progress": _REOPENED,
+        "three heartbeats": _STALL,
+    },
+    "bigquery.md": {
+        "10,000 delete files": _BIGQUERY,
+        "mirrors above 128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128",
+        "30 commits": 'spark_sink/output/delta/delta_commits.py::"delta.checkpointInterval": "30"',
+        "50 MB of log": _BIGQUERY,
+        "300 characters": _BIGQUERY,
+        "128 characters": _SPANNER,
+    },
+    "comparison.md": {
+        "some tenths of a second": _FRESHNESS,
+        "10,000 partitions, 60,000 updates or 60 MiB a second": _DATASTREAM,
+        "within an hour": _DATASTREAM,
+        "a hundred milliseconds": _FRESHNESS,
+    },
+    "decisions.md": {
+        "a few tenths of a second": _PARTITIONS,
+        "half a microsecond per record": _READING,
+        "seven days": _DDL,
+        "a column twice a second": _DESIRED,
+        "Trade-off: half a second": _DESIRED,
+        "starting a query takes five seconds": _CONTROL,
+        "every 50 ms": "slackwater/pipeline/lifecycle.py::POLL_S: Final = 0.05",
+        "an hour later": _HOUR,
+        "waits 20 ms": "scheduler/tasks/task.py::_LINGER_S: Final = 0.02",
+        "a thousand rows into ten million took 12.5 s": _MIRRORS,
+        "half a second per epoch at most": _CUT,
+    },
+    "glossary.md": {
+        "64 KiB": "reader/query/batch_decoder.py::PORTION_BYTES: Final = 64 * 1024",
+    },
+    "initial-scan.md": {"an hour by default": _SPANNER},
+    "kafka.md": {
+        "a zero byte, four bytes": (
+            "tests/unit/spark_sink/test_avro.py"
+            "::test_resolved_messages_leave_the_latest_schema_of_a_subject_alone"
+        ),
+        "4 MiB": "spark_sink/sinks/kafka.py::_SMALL_BYTES_MAX: Final = 4 * 1024 * 1024",
+        "5 minutes": 'spark_sink/kafka/transaction.py::"transaction.timeout.ms": "300000"',
+        "(a week)": _KAFKA,
+        "a minute or two": "spark_sink/kafka/transaction.py::_TIMEOUT_S: Final = 60.0",
+        "100 bytes": "spark_sink/kafka/dead_letters.py::_OVERHEAD_BYTES: Final = 100",
+    },
+    "kubernetes.md": {
+        "about 300 MiB": _LANDING,
+        "150 MiB": _READER_MEMORY,
+        "on two cores: shape ... 2,155 MiB": _MEMORY,
+        "60 KiB": _CONTINUOUS,
+        "(30 s)": _SETTINGS,
+        "60 transactions a second ... 6 s to 9 s": _EXECUTORS,
+        "1,789 MB": _IMAGE,
+        "74 wheels": _IMAGE,
+    },
+    "mirrors.md": {
+        "within a minute": _STATED,
+        "an hour by default": _SPANNER,
+        "once in two seconds": _LOOKS,
+        "16 times": "reader/database/schema_at.py::_TIMES_MAX: Final = 16",
+        "seven days": _DDL,
+        "20,000 records": "spark_sink/sinks/managed_tables.py::_SMALL_RECORDS_MAX: Final = 20_000",
+        "16 MiB": "spark_sink/tables/row_merges/file_merge.py::SMALL: Final = 16 << 20",
+        "128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128 << 20",
+        "256 key ranges": "spark_sink/comparison.py::RANGES: Final = 256",
+        "16,000 rows": "slackwater/commands/continuous_verification.py::ReadLimits(rows=16_000",
+    },
+    "object-stores.md": {
+        "512 KiB": "spark_sink/output/staged_file.py::IN_MEMORY_MAX: Final = 512 << 10",
+        "1 MiB": "spark_sink/output/bucket_place.py::IN_COMMIT_MAX: Final = 1 << 20",
+        "a day old": _EXAMPLE,
+        "7 requests": "tests/unit/pages/test_sizing_page.py::test_other_pages_have_the_same_counts",
+    },
+    "operations.md": {
+        "10 s for its header": "slackwater/monitoring/http_server.py::_REQUEST_S_MAX: Final = 10.0",
+        "16 KiB": "slackwater/monitoring/http_server.py::_HEADER_BYTES_MAX: Final = 16_384",
+        "30 s to be taken": "slackwater/monitoring/http_server.py::_ANSWER_S_MAX: Final = 30.0",
+        "200 connections a second": "slackwater/monitoring/http_server.py::_PACE_S: Final = 0.005",
+        "after a minute, and then": (
+            "slackwater/pipeline/alerts.py::_REMINDER_FIRST_S: Final = 60.0"
+        ),
+        "1 s, 2 s, 4 s": _RETRY,
+        "and so on, up to a minute": _RETRY_MAX,
+        "twice a second": _DESIRED,
+        "a minute by default": "slackwater/pipeline/supervisor.py::_DRAIN_TARGETS_MAX: Final = 2",
+        "a minute at most": 'slackwater/cli.py::wait: options.Wait = "60s"',
+        "5 s)": "tests/unit/test_cli.py::test_a_wait_may_be_a_bare_number_of_seconds",
+        "160 MiB": _START,
+        "five seconds of the first epoch": (
+            "slackwater/monitoring/status.py::_POLL_EVERY_S_MAX: Final = 4.0"
+        ),
+        "if no executor comes within five minutes": (
+            "slackwater/pipeline/spark/warm_up.py::_SECONDS_MAX: Final = 300.0"
+        ),
+        "Keeps up: behind by 0.8 s": _CATCH_UP,
+        "10 s, or two and a half epochs": (
+            "slackwater/pipeline/catch_up.py::_BEHIND_S: Final = 10.0"
+        ),
+        "Behind by 62 min, caught up in about 31 min": _CATCH_UP,
+        "the last five minutes": (
+            "slackwater/pipeline/catch_up.py::_MEASURED_NS: Final = seconds_to_ns(300)"
+        ),
+        "Behind by 10 min ... no epoch for 3 min": _CATCH_UP,
+        "for 30 s, or for five usual epochs": (
+            "slackwater/pipeline/catch_up.py::_WITHOUT_EPOCH_S: Final = 30.0"
+        ),
+        "Is paused; behind by 93 s ... for 40 s": _CATCH_UP,
+        "A lag of more than five minutes": _ALERT,
+        "after a minute": "slackwater/pipeline/alerts.py::_REMINDER_FIRST_S: Final = 60.0",
+        "a quarter of an hour": "slackwater/pipeline/alerts.py::_REMINDER_MAX_S: Final = 900.0",
+        "over two seconds": "scheduler/tasks/open_query_reporter.py::_EVERY_S: Final = 2.0",
+    },
+    "output.md": {
+        "a day has up to 86,400 folders": _DAY,
+        "an hour by default": _HOUR,
+        "but a day is kept": _LONG,
+        "128 MiB": _GROUP,
+        "two hours": "spark_sink/output/epoch_groups.py::_UNREST: Final = timedelta(hours=2)",
+        "256 MiB": "spark_sink/output/compaction_groups.py::_COMPACTED_SIZE: Final = 256 << 20",
+        "50 files": "spark_sink/tables/row_merges/file_merge.py::FILES_MAX: Final = 50",
+        "100 files": _WATERMARK_FILES,
+        "100 epochs": _WATERMARK_FILES,
+        "600 files": _WATERMARKS,
+        "200 bytes": "spark_sink/table_names.py::_BYTES_MAX: Final = 200",
+    },
+    "quickstart.md": {
+        "twenty transactions": "slackwater/demo/forever.py::_TRANSACTIONS_PER_SECOND: Final = 20",
+        "five minutes": "tests/spark/test_quickstart.py::test_the_quick_start_runs_word_for_word",
+    },
+    "reliability.md": {
+        "(10 minutes)": (
+            "slackwater/config/settings.py::"
+            "progress_deadline: Annotated[int, Duration(10_000)] = 600_000"
+        ),
+        "30 times each in Parquet and Delta": "Makefile::kills --kills 30 --format delta",
+        "10 times in the PostgreSQL": "Makefile::kills --kills 10 --dialect POSTGRESQL",
+        "16 seeds": "tests/faults/test_seeded_faults.py::SEEDS_IN_CI = 16",
+        "two hours": "Makefile::tests.faults.codes --minutes 120",
+        "three heartbeats": _STALL,
+        "120 seeds": "tests/unit/reader/test_message_forms.py::SEEDS_IN_CI = 120",
+        "500 messages": "tests/unit/reader/test_message_forms.py::assert seen.total() > 500",
+        "76 simulated lives": (
+            "tests/simulation/test_epochs.py::SEEDS = 24\nMUTABLE_SEEDS = 12\nCONTINUOUS_SEEDS = 40"
+        ),
+        "200 random orders": (
+            "tests/unit/spark_sink/test_file_log.py::for seed in range(part, 200, 2)"
+        ),
+        "`lease.duration`, 6 s": _LEASE,
+        "after 10 s": "state/engine.py::_IDLE_SECONDS: Final = 10",
+        "each operation retries for 30 s": _STORE,
+        "1 s, 2 s": _RETRY,
+        "... at most a minute": _RETRY_MAX,
+        "is repeated for up to a minute": (
+            "tests/unit/reader/test_grpc_errors.py::test_the_documentation_shows_the_same_table"
+        ),
+        '"Up to a minute": a query is opened again fifteen times': _REOPENED,
+        "any other call for 30 s": f"{_CONNECTED}::_CALL_SECONDS_MAX: Final = 30.0",
+    },
+    "rescan.md": {
+        "an hour by default": _SPANNER,
+        "more than an hour": _SPANNER,
+        "every half minute": (
+            "slackwater/pipeline/epochs/rescanner.py::_LOG_EVERY_S: Final = 30.0"
+        ),
+        "16,000 rows": "slackwater/pipeline/epochs/chunk_size.py::_ROWS_MAX: Final = 16_000",
+        "8 MiB": "slackwater/pipeline/epochs/rescanner.py::_BYTES_MAX: Final = 8 << 20",
+        "2,000 rows": (
+            "spark_sink/tables/rescans/mirror_corrections.py::_WRONG_ROWS_MAX: Final = 2_000"
+        ),
+    },
+    "runbook.md": {
+        "five minutes behind": f"{_ALERTS}::slackwater_low_watermark_lag_seconds > 300",
+        "several times in ten minutes": f"{_ALERTS}::increase(slackwater_failures_total[10m]) >= 3",
+        "starting for ten minutes": (
+            f'{_ALERTS}::slackwater_state{{state="starting"}} == 1\n        for: 10m'
+        ),
+        "for a day": f"{_ALERTS}::max_over_time(slackwater_is_owner[1d])",
+    },
+    "settings.md": {
+        "16 characters": "slackwater/monitoring/http_access.py::_TOKEN_LENGTH_MIN: Final = 16",
+        "| 10m |": _SETTINGS,
+        "at least 10s": "slackwater/config/settings.py::progress_deadline: Annotated[int, Dur",
+        "the first epoch covers a minute": (
+            "scheduler/epoch_span.py::FIRST_NS: Final = seconds_to_ns(60)"
+        ),
+        "A day for changelogs in Delta": _LONG,
+        "| 1s |": _SETTINGS,
+        "0s for no pause": "slackwater/config/settings.py::trigger: Annotated[int, Duration()]",
+        "| 1d |": _SETTINGS,
+        "1s to 7d": _SPAN,
+        "| 30s |": _SETTINGS,
+        "10s for bounded reading, 1s for continuous": _OPTIONS,
+        "1s to 5m": _HEARTBEAT,
+        "| 1h |": _SETTINGS,
+        "at least 1m, or `never`": f"{_MAINTENANCE}60_000)] | None, _Never] = _HOUR_MS",
+        "at least 10m, or `never`": f"{_MAINTENANCE}600_000)] | None, _Never] = _HOUR_MS",
+        "status and page; at least 1m": _KEEP,
+        "| 6s |": _SETTINGS,
+        "2s to 10m": _LEASE,
+    },
+    "sizing.md": {
+        "every 20 minutes": (
+            "reader/query_window.py::QUERY_SPAN_MAX_NS: Final = seconds_to_ns(20 * 60)"
+        ),
+        "With a thousand records a second ... every ten seconds is soon enough": _CONTINUOUS,
+        "2,000 heartbeats a second": (
+            "scheduler/continuous/reader_process.py::_HEARTBEATS_A_SECOND: Final = 2_000"
+        ),
+        "after ten minutes": "scheduler/continuous/follower.py::IDLE_S: Final = 600.0",
+        "150 MiB and 60 KiB for each query": _CONTINUOUS,
+        "Measured on two cores": _CORES,
+        "70,000 records per second and core, 600 bytes": _LANDING,
+        "0.3 s; with 1,000 partitions 0.7 s, with 10,000 4 to 5 s": _PARTITIONS,
+        "about 300 MiB": _LANDING,
+        "200 MiB for Python, 500 MiB to 1 GiB for the JVM": _SOAK,
+        "0.9 s a table and epoch on two cores": _MIRRORS,
+        "2 cores and 4 GiB": _MEMORY,
+        "36 s of fixed cost ... two and a half minutes": (
+            "tests/unit/scheduler/test_epoch_span.py"
+            "::test_the_lag_stays_bounded_whatever_an_epoch_costs"
+        ),
+        "dollars for 1,000 requests": _COSTS,
+        "A month of 30 days ... 60 s |": _COSTS,
+        "once a minute": _STATED,
+        "4 dollars a month or one": (
+            "tests/unit/pages/test_sizing_page.py::test_maintenance_costs_what_its_requests_cost"
+        ),
+    },
+    "spanner.md": {"one to seven days (a day by default)": _SPANNER, "Set seven days": _SPANNER},
+    "spark-source.md": {
+        "| 1h |": _OPTIONS,
+        "at least 1m": _KEEP,
+        "| 1d |": _OPTIONS,
+        "1s to 7d": _SPAN,
+        "| 30s |": _OPTIONS,
+        "10s for bounded reading, 1s for continuous": _OPTIONS,
+        "1s to 5m": _HEARTBEAT,
+    },
+    "tail.md": {
+        "an hour by default": _SPANNER,
+        "100,000 records": 'slackwater/tail/options.py::{"target_records": 100_000,',
+    },
+}

@@ -1,0 +1,79 @@
+"""Typed changelogs read by libraries other than Spark, and the truth in the same form."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from slackwater.testing.plain_client import TruthRecord
+from tests.support.read_tables import rows_in
+from tests.support.table_rows import comparable
+
+Change = tuple[Any, ...]
+PARTS = ("before", "after")
+
+
+def written_changes(folder: Path) -> Counter[Change]:
+    """Return the changes in all typed changelogs of a folder."""
+    tables = [path for path in folder.iterdir() if not path.name.startswith("_")]
+    return Counter(change_in(path.name, row) for path in tables for row in rows_in(path))
+
+
+def expected_changes(records: Iterable[TruthRecord]) -> Counter[Change]:
+    """Return the changes of data change records."""
+    return Counter(
+        _expected(record, number) for record in records for number in range(len(record.mods))
+    )
+
+
+def change_in(table: str, row: Mapping[str, Any]) -> Change:
+    """Return the change in a row of typed columns."""
+    key = row["key"]
+    before_and_after = []
+    for part in PARTS:
+        values, changed_names = row[part], row["given"][part]
+        if values is not None:
+            # What is not said is NULL.
+            others = values.keys() - key.keys() - set(changed_names)
+            assert all(values[name] is None for name in others), row
+            values = {name: values[name] for name in (*key, *changed_names)}
+        before_and_after.append(_plain(values))
+    return (
+        f"{row['commit_timestamp'].astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
+        *(row["server_transaction_id"], row["record_sequence"], row["mod_number"], table),
+        *(_plain(key), *before_and_after),
+    )
+
+
+def _expected(record: TruthRecord, number: int) -> Change:
+    keys, new, old = (json.loads(text, parse_float=Decimal) or {} for text in record.mods[number])
+    # An INSERT has no old row, a DELETE no new one. The truth says only what their values are.
+    is_delete = not new
+    after = None if is_delete else {**keys, **new}
+    before = {**keys, **old} if is_delete or old else None
+    return (
+        record.commit_timestamp,
+        *(record.server_transaction_id, record.record_sequence, number, record.table_name),
+        *(_plain(keys), _plain(before), _plain(after)),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in a form that is the same for typed values and for Spanner's JSON."""
+    if isinstance(value, Mapping):
+        return tuple((name, _plain(value[name])) for name in sorted(value))
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    if isinstance(value, str) and value.removeprefix("-").replace(".", "", 1).isdecimal():
+        value = Decimal(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        value = Decimal(value)
+    made = comparable(value)
+    return f"{made:f}" if isinstance(made, Decimal) else made

@@ -1,0 +1,65 @@
+"""What docs/sizing.md says of costs follows from its own counts and prices.
+
+`python -m tests.proofs.object_requests` compares the counts with those of a store.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support import sizing_page
+
+MONTH_S = 30 * 24 * 60 * 60
+
+
+def dollars(requests: dict[str, float], prices: dict[str, float], trigger_s: int) -> float:
+    """Return what a month costs in which each epoch has records."""
+    of_epoch = sum(requests[kind] * prices[kind] / 1_000 for kind in sizing_page.KINDS)
+    return of_epoch * MONTH_S / trigger_s
+
+
+def as_on_page(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+@pytest.mark.parametrize("name", sizing_page.requests_of_an_epoch())
+def test_the_kinds_of_requests_add_up(name: str) -> None:
+    requests = sizing_page.requests_of_an_epoch()[name]
+    together = sum(requests[kind] for kind in sizing_page.KINDS)
+    assert together == pytest.approx(requests[sizing_page.TOGETHER], abs=1e-9)
+
+
+def test_the_costs_are_those_of_the_requests_at_the_list_prices() -> None:
+    requests, prices = sizing_page.requests_of_an_epoch(), sizing_page.prices()
+    rows = sizing_page.table("dollars a month, an epoch every")
+    expected = {
+        f"{name}: {store}": {
+            f"{trigger_s} s": as_on_page(dollars(of_epoch, of_store, trigger_s))
+            for trigger_s in (1, 10, 60)
+        }
+        for name, of_epoch in requests.items()
+        for store, of_store in prices.items()
+    }
+    assert rows == expected
+
+
+def test_maintenance_costs_what_its_requests_cost() -> None:
+    of_epochs = [{"PUT": 0.0, "LIST": 0.0, "GET, HEAD": gets, "DELETE": 1.0} for gets in (4.0, 1.0)]
+    prices = sizing_page.prices()["S3, Cloud Storage"]
+    delta, files = (dollars(requests, prices, 1) for requests in of_epochs)
+    page = " ".join(sizing_page.PAGE.read_text().split())
+    assert (round(delta), round(files)) == (4, 1)
+    assert (
+        "four GETs and a DELETE in Delta, and a GET and a DELETE in Parquet, JSON and ORC,"
+        " if it is set there: 4 dollars a month or one," in page
+    )
+
+
+def test_other_pages_have_the_same_counts() -> None:
+    page = (sizing_page.PAGE.parent / "object-stores.md").read_text()
+    section = page.partition("\n## Requests\n")[2].partition("\n## ")[0]
+    stated = [float(number) for number in re.findall(r"takes about (\d+)", section)]
+    requests = sizing_page.requests_of_an_epoch()
+    assert stated == [round(row[sizing_page.TOGETHER]) for row in requests.values()]

@@ -1,0 +1,208 @@
+"""CockroachDB's documented messages and ours of the same change read the same.
+
+The parser is written for the messages in the documentation of CockroachDB's changefeeds and in its
+encoder's own tests, and refuses what those do not have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
+from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.registry import envelopes
+from tests.support.row_changes import BIKE, VEHICLE_KEY, messages_of, record, vehicle
+
+CHANGEFEED = Origin("changefeed", "p", "i", "d", "s")
+METADATA = ("updated", "mvcc_timestamp", "key", "topic")
+RIDE_TYPES = {"id": "STRING", "city": "STRING", "start_address": "STRING", "revenue": "NUMERIC"}
+RIDE = {
+    "id": "f6c02fe0-a4e0-476d-a3b7-91934d15dce2",
+    "city": "seattle",
+    "start_address": "5 Michael Field",
+    "revenue": "25.00",
+}
+DOG_TYPES = {"id": "INT64", "name": "STRING"}
+PETEE = {"id": 1, "name": "Petee"}
+
+
+@dataclass(frozen=True)
+class ChangefeedMessage:
+    """What a consumer of a changefeed takes from a message.
+
+    Attributes:
+        key: the key's columns, in the key's order.
+        rows: the row after the change and, with diff, before it; {} without a value.
+        metadata: what options add.
+        resolved: the time of a resolved message.
+    """
+
+    key: Sequence[Any] | None
+    rows: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    resolved: Decimal | None = None
+
+
+def read_changefeed(envelope: str, key: str | None, value: str | None) -> ChangefeedMessage:
+    """Read a message of an envelope; the key is a list."""
+    columns = None if key is None else json.loads(key)
+    assert columns is None or isinstance(columns, list)
+    if value is None:
+        assert envelope in ("row", "key_only"), "only these have messages without a value"
+        return ChangefeedMessage(columns, {}, {})
+    fields = json.loads(value, parse_float=Decimal)
+    apart = fields if envelope == "wrapped" else fields.pop("__crdb__", {})
+    if "resolved" in apart:
+        assert columns is None
+        return ChangefeedMessage(None, {}, {}, Decimal(apart["resolved"]))
+    metadata = {name: apart.pop(name) for name in METADATA if name in apart}
+    if envelope == "wrapped":
+        assert fields.keys() <= {"after", "before"}
+        assert "after" in fields
+        return ChangefeedMessage(columns, fields, metadata)
+    assert not apart
+    return ChangefeedMessage(columns, {"after": fields}, metadata)
+
+
+@dataclass(frozen=True)
+class Documented:
+    """A documented message: envelope, key and value, and the change and the options behind it."""
+
+    envelope: str
+    key: str
+    value: str | None
+    change: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+def dog(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    return record("office_dogs", DOG_TYPES, ["id"], before, after)
+
+
+VEHICLE_MESSAGE_KEY = '["washington dc", "298cc7a0-de6b-4659-ae57-eaa2de9d99c3"]'
+UPDATED = "1532377312562986000.0000000000"
+AT_UPDATED = {"commit_timestamp": datetime(2018, 7, 23, 20, 21, 52, 562986, UTC)}
+DOCUMENTED_MESSAGES = {
+    "an insert": Documented(
+        "wrapped", "[1]", '{"after": {"id": 1, "name": "Petee"}}', dog(None, PETEE), {}
+    ),
+    "a delete": Documented("wrapped", "[1]", '{"after": null}', dog(PETEE, None), {}),
+    "updated": Documented(
+        "wrapped",
+        "[1]",
+        f'{{"after": {{"id": 1, "name": "Petee H"}}, "updated": "{UPDATED}"}}',
+        dog(PETEE, PETEE | {"name": "Petee H"}) | AT_UPDATED,
+        {"updated": True},
+    ),
+    "mvcc_timestamp": Documented(
+        "wrapped",
+        "[1]",
+        f'{{"after": {{"id": 1, "name": "Petee"}}, "mvcc_timestamp": "{UPDATED}"}}',
+        dog(None, PETEE) | AT_UPDATED,
+        {"mvcc_timestamp": True},
+    ),
+    "key_in_value": Documented(
+        "wrapped",
+        VEHICLE_MESSAGE_KEY,
+        f'{{"after": {json.dumps(BIKE)}, "key": {VEHICLE_MESSAGE_KEY}}}',
+        vehicle(BIKE),
+        {"key_in_value": True, "key_columns": VEHICLE_KEY},
+    ),
+    "topic_in_value": Documented(
+        "wrapped",
+        "[1]",
+        '{"after": {"id": 1, "name": "Petee"}, "key": [1], "topic": "office_dogs"}',
+        dog(None, PETEE),
+        {"key_in_value": True, "topic": "{table}"},
+    ),
+    "diff": Documented(
+        "wrapped",
+        '["seattle", "f6c02fe0-a4e0-476d-a3b7-91934d15dce2"]',
+        json.dumps({"after": RIDE | {"start_address": "2 Michael Field"}, "before": RIDE}).replace(
+            '"25.00"', "25.00"
+        ),
+        record(
+            "rides",
+            RIDE_TYPES,
+            ["id", "city"],
+            {name: RIDE[name] for name in ("id", "city", "start_address")},
+            RIDE | {"start_address": "2 Michael Field"},
+            value_capture_type="NEW_ROW_AND_OLD_VALUES",
+        ),
+        {"diff": True, "key_columns": {"rides": ("city", "id")}},
+    ),
+    "diff of an insert": Documented(
+        "wrapped",
+        "[1]",
+        '{"after": {"id": 1, "name": "Petee"}, "before": null}',
+        dog(None, PETEE),
+        {"diff": True},
+    ),
+    "row": Documented(
+        "row",
+        VEHICLE_MESSAGE_KEY,
+        json.dumps(BIKE),
+        vehicle(BIKE),
+        {"key_columns": VEHICLE_KEY},
+    ),
+    "row of a delete": Documented("row", "[1]", None, dog(PETEE, None), {}),
+    "row of a delete with updated": Documented(
+        "row", "[1]", None, dog(PETEE, None), {"updated": True}
+    ),
+    "row with updated": Documented(
+        "row",
+        "[1]",
+        f'{{"__crdb__": {{"updated": "{UPDATED}"}}, "id": 1, "name": "Petee H"}}',
+        dog(PETEE, PETEE | {"name": "Petee H"}) | AT_UPDATED,
+        {"updated": True},
+    ),
+    "key_only": Documented(
+        "key_only", VEHICLE_MESSAGE_KEY, None, vehicle(BIKE), {"key_columns": VEHICLE_KEY}
+    ),
+    "key_only of a delete": Documented("key_only", "[1]", None, dog(PETEE, None), {}),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED_MESSAGES)
+def test_cockroachdbs_documented_messages_read_as_ours_of_the_same_change(name: str) -> None:
+    documented = DOCUMENTED_MESSAGES[name]
+    (message,) = messages_of(
+        documented.envelope, documented.change, CHANGEFEED, **documented.options
+    )
+    assert read_changefeed(documented.envelope, message.key, message.value) == read_changefeed(
+        documented.envelope, documented.key, documented.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("envelope", "value"),
+    [
+        ("wrapped", '{"resolved":"1532379887442299001.0000000000"}'),
+        ("row", '{"__crdb__":{"resolved":"1532379887442299001.0000000000"}}'),
+        ("key_only", '{"__crdb__":{"resolved":"1532379887442299001.0000000000"}}'),
+    ],
+)
+def test_cockroachdbs_documented_resolved_messages_read_as_messages_of(
+    envelope: str, value: str
+) -> None:
+    made = envelopes()[envelope](EnvelopeOptions(CHANGEFEED))
+    message = made.resolved(1_532_379_887_442_299_001).as_json()
+    documented = read_changefeed(envelope, None, value)
+    assert read_changefeed(envelope, message.key, message.value) == documented
+    assert documented.resolved == Decimal("1532379887442299001")
+
+
+def test_a_key_whose_order_is_not_known_has_the_order_of_the_columns() -> None:
+    (message,) = messages_of("key_only", vehicle(BIKE), CHANGEFEED)
+    assert json.loads(message.key or "") == [BIKE["id"], BIKE["city"]]
+    # A key of other columns is another table's of the same name.
+    other = {"vehicles": ("city", "number")}
+    (message,) = messages_of("key_only", vehicle(BIKE), CHANGEFEED, key_columns=other)
+    assert json.loads(message.key or "") == [BIKE["id"], BIKE["city"]]

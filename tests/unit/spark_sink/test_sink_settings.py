@@ -1,0 +1,251 @@
+"""The settings of the kinds of sinks, and what goes with which."""
+
+from __future__ import annotations
+
+from os.path import abspath
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slackwater.config.settings import Settings
+from slackwater.config.sinks import make_sink
+from slackwater.errors import SettingsError
+from slackwater.spark_sink.errors import PartialRowError
+from slackwater.spark_sink.output.maintenance import MaintenancePolicy
+from slackwater.spark_sink.sinks.changelog import ChangelogSettings
+from slackwater.spark_sink.sinks.file_changelog import FileChangelog
+from slackwater.spark_sink.sinks.kafka import KafkaSettings
+from slackwater.spark_sink.sinks.mirrors import MirrorSettings
+from slackwater.spark_sink.sinks.registry import sink_kinds, spark_confs
+from slackwater.spark_sink.sinks.table_settings import TableSettings
+from tests.unit.config.test_settings import MINIMAL, load, problems
+
+KAFKA = {
+    "kind": "kafka",
+    "checkpoint": "out/checkpoint",
+    "options": {"kafka.bootstrap.servers": "broker:9092"},
+}
+
+
+def text(sink: dict[str, Any], **source: Any) -> str:
+    changed = {**MINIMAL, "source": MINIMAL["source"] | source, "sink": sink}
+    return yaml.safe_dump(changed)
+
+
+def loaded(tmp_path: Path, sink: dict[str, Any], **source: Any) -> Settings:
+    return load(tmp_path, text(sink, **source))
+
+
+def test_a_mirror_is_a_delta_table_that_starts_with_an_initial_scan(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"})
+    assert isinstance(settings.sink, MirrorSettings)
+    assert (settings.sink.format, settings.sink.deletes, settings.initial_scan) == (
+        "delta",
+        "apply",
+        "yes",
+    )
+    # What YAML reads as a boolean is meant as the word.
+    other = loaded(tmp_path, {**MINIMAL["sink"], "kind": "mirror"}, initial_scan=False)
+    assert other.initial_scan == "no"
+
+
+def test_new_tables_are_read_if_those_of_the_beginning_are(tmp_path: Path) -> None:
+    mirror = {**MINIMAL["sink"], "kind": "mirror"}
+    assert loaded(tmp_path, mirror).new_tables == "scan"
+    assert loaded(tmp_path, mirror, initial_scan=False).new_tables == "changes_only"
+    assert loaded(tmp_path, mirror, new_tables="changes_only").new_tables == "changes_only"
+    assert loaded(tmp_path, MINIMAL["sink"]).new_tables == "changes_only"
+    assert loaded(tmp_path, MINIMAL["sink"], new_tables="scan").new_tables == "scan"
+    said = problems(tmp_path, text(KAFKA, new_tables="scan"))
+    assert "source.new_tables scan does not go with sink.kind kafka" in said
+
+
+def test_typed_changelogs_are_delta_tables_of_changes(tmp_path: Path) -> None:
+    sink = {**MINIMAL["sink"], "kind": "changelogs", "compact_every": "1h"}
+    settings = loaded(tmp_path, {**sink, "bad_records": "dead_letter"})
+    assert (settings.sink.format, settings.initial_scan) == ("delta", "no")
+    assert loaded(tmp_path, {**sink, "format": "iceberg"}).sink.format == "iceberg"
+
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("sink", "policy"),
+    [
+        ({"kind": "mirror"}, MaintenancePolicy(HOUR_S, HOUR_S)),
+        ({"kind": "mirror", "format": "iceberg"}, MaintenancePolicy(HOUR_S, HOUR_S)),
+        ({"kind": "changelogs"}, MaintenancePolicy(HOUR_S, DAY_S)),
+        ({"format": "delta"}, MaintenancePolicy(HOUR_S, DAY_S)),
+        ({"format": "iceberg"}, MaintenancePolicy(HOUR_S, HOUR_S)),
+        ({"format": "delta", "keep_versions": "1h"}, MaintenancePolicy(HOUR_S, HOUR_S)),
+        ({"format": "delta", "keep_versions": "never"}, MaintenancePolicy(HOUR_S, None)),
+        ({"kind": "mirror", "compact_every": "never"}, MaintenancePolicy(None, HOUR_S)),
+    ],
+)
+def test_tables_are_maintained_unless_the_settings_say_otherwise(
+    tmp_path: Path, sink: dict[str, Any], policy: MaintenancePolicy
+) -> None:
+    settings = loaded(tmp_path, {**MINIMAL["sink"], **sink}).sink
+    assert isinstance(settings, TableSettings)
+    assert settings.maintenance_policy == policy
+
+
+def test_epochs_are_compacted_only_if_the_settings_say_so(tmp_path: Path) -> None:
+    def compacts(**sink: str) -> bool:
+        settings = loaded(tmp_path, {**MINIMAL["sink"], **sink}).sink
+        assert isinstance(settings, ChangelogSettings)
+        return settings.compacts_epochs
+
+    assert not compacts()
+    assert not compacts(compact_every="never")
+    assert compacts(compact_every="1h")
+    assert compacts(compact_every="1h", path="file:///out/changes")
+    # A table's readers need not know.
+    assert not compacts(compact_every="1h", format="delta")
+    for wrong in ({"compact_every": "59s"}, {"keep_versions": "9m"}, {"keep_versions": "ever"}):
+        with pytest.raises(SettingsError, match=r"sink\.(compact_every|keep_versions)"):
+            compacts(**wrong)
+    assert compacts(compact_every="1h", path="s3://bucket/changes")
+    with pytest.raises(SettingsError, match="does not go with partition_by in an object store"):
+        compacts(compact_every="1h", path="s3://bucket/changes", partition_by="table_name")
+
+
+def test_a_changelog_has_changes_as_records_by_default(
+    tmp_path: Path,
+) -> None:
+    settings = loaded(tmp_path, MINIMAL["sink"])
+    assert isinstance(settings.sink, ChangelogSettings)
+    assert (settings.initial_scan, settings.sink.envelope) == ("no", "record")
+    assert loaded(tmp_path, MINIMAL["sink"], initial_scan=True).initial_scan == "yes"
+    assert loaded(tmp_path, MINIMAL["sink"], initial_scan="only").initial_scan == "only"
+
+
+@pytest.mark.parametrize(
+    ("path", "absolute"),
+    [
+        ("out", abspath("out")),
+        ("./out/../in/", abspath("in")),
+        ("/data/out", "/data/out"),
+        ("file:///data/out", "file:///data/out"),
+        ("s3://bucket/out", "s3://bucket/out"),
+    ],
+)
+def test_a_path_of_this_machine_is_absolute_as_soon_as_it_is_read(
+    path: str, absolute: str, tmp_path: Path
+) -> None:
+    sink = loaded(tmp_path, {"path": path, "checkpoint": f"{path}-checkpoint"}).sink
+    assert sink.path == absolute
+
+
+def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
+    sink = loaded(tmp_path, KAFKA).sink
+    assert isinstance(sink, KafkaSettings)
+    assert (sink.topic, sink.envelope) == ("{table}", "wrapped")
+    assert sink.path == abspath("out/checkpoint-staging")
+    sink_settings = loaded(tmp_path, {**KAFKA, "resolved": "10s", "envelope": "debezium"}).sink
+    assert isinstance(sink_settings, KafkaSettings)
+    assert (sink_settings.resolved, sink_settings.envelope) == (10_000, "debezium")
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        ({"kind": "mirror", "format": "parquet"}, "'parquet' is not a format of kind mirror"),
+        ({"kind": "mirror", "envelope": "flat"}, "mirrors have rows: leave envelope out"),
+        ({"kind": "changelogs", "format": "orc"}, "'orc' is not a format of kind changelogs"),
+        ({"kind": "changelogs", "envelope": "flat"}, "changelogs have typed columns"),
+        ({"kind": "changelogs", "deletes": "mark"}, "deletes goes with kind mirror only"),
+        ({"kind": "changelogs", "partition_by": ["date"]}, "partition_by goes with kind changelog"),
+        (
+            {"bad_records": "stop"},
+            "bad_records goes with kind changelogs and kafka and",
+        ),
+        ({"deletes": "mark"}, "deletes goes with kind mirror only"),
+        ({"topic": "t"}, "topic goes with kind kafka only"),
+        ({"format": "kafka"}, "'kafka' is not a format of kind changelog"),
+        ({"kind": "kafka"}, "options needs kafka.bootstrap.servers"),
+        ({**KAFKA, "topic": "a b"}, "topic"),
+        ({**KAFKA, "topic": "{tables}"}, "topic"),
+        ({"updated": True}, "updated and mvcc_timestamp go with envelope row and wrapped"),
+        ({"envelope": "avro"}, "envelope"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    tmp_path: Path, sink: dict[str, Any], said: str
+) -> None:
+    assert said in problems(tmp_path, text(MINIMAL["sink"] | sink))
+
+
+@pytest.mark.parametrize("kind", sink_kinds())
+@pytest.mark.parametrize("off", [False, "false"])
+def test_a_switch_that_is_off_goes_with_every_kind(tmp_path: Path, kind: str, off: object) -> None:
+    own: dict[str, dict[str, Any]] = {"kafka": KAFKA, "spark": {"format": "console"}}
+    sink = MINIMAL["sink"] | own.get(kind, {}) | {"kind": kind}
+    settings = loaded(tmp_path, sink | {"updated": off, "mvcc_timestamp": off})
+    assert settings.sink == loaded(tmp_path, sink).sink
+
+
+@pytest.mark.parametrize("on", [True, "true", "maybe"])
+def test_a_switch_that_is_on_goes_with_its_own_kinds_only(tmp_path: Path, on: object) -> None:
+    said = problems(tmp_path, text(MINIMAL["sink"] | {"kind": "mirror", "updated": on}))
+    assert "updated goes with kind changelog and kafka and spark only" in said
+
+
+def test_an_unknown_kind_is_the_only_problem_that_the_sink_has(tmp_path: Path) -> None:
+    sink = {**KAFKA, "kind": "kafak", "format": "avro", "topic": "t"}
+    said = problems(tmp_path, text(sink))
+    (line,) = said.splitlines()
+    assert "slackwater.yaml:" in line
+    assert line.endswith(
+        "sink.kind: Input should be 'changelog', 'changelogs', 'kafka', 'mirror' or 'spark'"
+    )
+
+
+def test_the_earliest_start_takes_no_initial_scan(tmp_path: Path) -> None:
+    yaml_text = text(MINIMAL["sink"], start="earliest", initial_scan="yes")
+    assert "earliest does not go with an initial scan" in problems(tmp_path, yaml_text)
+    assert loaded(tmp_path, MINIMAL["sink"], start="earliest").initial_scan == "no"
+
+
+@pytest.mark.parametrize("kind", sink_kinds())
+def test_the_settings_of_each_kind_make_its_sink(tmp_path: Path, kind: str) -> None:
+    own: dict[str, dict[str, Any]] = {"kafka": KAFKA, "spark": {"format": "console"}}
+    settings = loaded(tmp_path, MINIMAL["sink"] | own.get(kind, {}) | {"kind": kind})
+    sink = make_sink(settings)
+    module = {"changelog": FileChangelog.__module__}.get(kind, type(settings.sink).__module__)
+    assert type(sink).__module__ == module
+    assert isinstance(settings.sink, sink_kinds()[kind])
+
+
+def test_schemas_go_with_debezium_in_json(tmp_path: Path) -> None:
+    said = problems(tmp_path, text(KAFKA | {"schemas_enable": True}))
+    assert "schemas_enable goes with envelope debezium in format json" in said
+    settings = loaded(tmp_path, KAFKA | {"schemas_enable": True, "envelope": "debezium"})
+    assert settings.sink.model_dump()["schemas_enable"] is True
+
+
+@pytest.mark.parametrize("envelope", ["wrapped", "row", "datastream"])
+def test_a_part_of_a_row_is_refused_where_it_looks_whole(tmp_path: Path, envelope: str) -> None:
+    sink = loaded(tmp_path, KAFKA | {"envelope": envelope}).sink
+    sink.check_capture_type("NEW_ROW")
+    with pytest.raises(PartialRowError, match=f"of the envelope {envelope} take"):
+        sink.check_capture_type("OLD_AND_NEW_VALUES")
+
+
+def test_spark_needs_jars_of_the_kind_and_of_the_format(tmp_path: Path) -> None:
+    assert list(spark_confs()) == ["delta", "iceberg", "kafka", "s3a", "gs", "abfss"]
+    assert loaded(tmp_path, KAFKA).sink.spark_needs & spark_confs().keys() == {"kafka"}
+    by_spark = MINIMAL["sink"] | {"kind": "spark", "format": "delta"}
+    assert loaded(tmp_path, by_spark).sink.spark_needs & spark_confs().keys() == {"delta"}
+    files = loaded(tmp_path, MINIMAL["sink"]).sink
+    assert not files.spark_needs & spark_confs().keys()
+
+
+def test_a_near_name_is_found_in_the_keys_of_every_kind(tmp_path: Path) -> None:
+    said = problems(tmp_path, text(MINIMAL["sink"] | {"deletez": "mark"}))
+    assert "sink.deletez: unknown key; did you mean 'deletes'?" in said
+    said = problems(tmp_path, text(MINIMAL["sink"] | {"kind": "kafak"}))
+    assert "sink.kind: Input should be 'changelog', 'changelogs', 'kafka', " in said
