@@ -10,7 +10,7 @@ FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_land
 RULES := tests/unit tests/simulation/test_lineage_rules.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock jars newest audit docs bench faults clean
+.PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock jars newest audit docs release bench faults clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -133,6 +133,11 @@ docs: $(VENVDOCS)/.installed ## Build the pages as a site, in build/site
 	@$(BIN)/slackwater schema > build/pages/slackwater.schema.json
 	@$(BIN)/python -m tests.support.reference_page > build/pages/docs/reference.md
 	@$(VENVDOCS)/bin/mkdocs build --strict
+
+ENGINE ?= docker
+
+release: install ## Build packages, image, chart, bill of materials and notes of a version, in build/release
+	@$(BIN)/python -m deploy.release --engine $(ENGINE) --to build/release
 
 bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
