@@ -41,8 +41,16 @@ from bench import (
 
 Figures = dict[str, Any]
 Run = tuple[Callable[..., Figures], tuple[Any, ...]]
-# Records an epoch and how many epochs.
-_LANDINGS: Final = ((10_000, 12), (50_000, 8), (200_000, 6), (1_000_000, 3), (5_000_000, 1))
+_LANDINGS: Final = tuple(
+    landing.Workload(records=an_epoch * epochs, epochs=epochs)
+    for an_epoch, epochs in (
+        (10_000, 12),
+        (50_000, 8),
+        (200_000, 6),
+        (1_000_000, 3),
+        (5_000_000, 1),
+    )
+)
 _OPEN_QUERIES: Final = (
     continuous.Load(10, 1, 1_000, 1),
     continuous.Load(1_000, 1, 1_000, 1),
@@ -55,8 +63,8 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
     """Return the measurements by section: functions and their arguments."""
     return {
         "reading": [(reading.measure, (case, 3, go)) for case in reading.CASES],
-        "landing": [(landing.measure, (size * epochs, epochs, 8)) for size, epochs in _LANDINGS],
-        "landing_delta": [(landing.measure, (1_200_000, 6, 8, "delta"))],
+        "landing": [(landing.measure, (landed,)) for landed in _LANDINGS],
+        "landing_delta": [(landing.measure, (landing.Workload(), "delta"))],
         "partitions": [
             *((partial(partitions.measure, churn=False), (n, "sqlite")) for n in _PARTITIONS),
             (partial(partitions.measure, churn=False), (10_000, "postgresql")),

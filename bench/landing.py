@@ -5,7 +5,7 @@ Counted are CPU seconds of the whole tree (Python and Spark's JVM) and the most 
 Python worker, from the end of the second epoch on: the JVM compiles what runs often.
 
     python -m bench.landing [--records 1200000] [--epochs 6] [--partitions 8] [--format delta]
-        [--json FILE]
+        [--rows-per-message 20] [--mode MUTABLE_KEY_RANGE] [--json FILE]
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from deltalake import DeltaTable
 
 from bench.service import service_settings
 from slackwater.demo.service import Service
-from slackwater.reader.change_stream import ChangeStream, Dialect
-from tests.synthetic.rows import PatternRows
-from tests.synthetic.script import Script, ScriptedPartition
+from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
+from tests.synthetic.rows import PatternRows, ProtoPatternRows
+from tests.synthetic.script import Rows, Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
 START_US: Final = 1_769_850_000_000_000
@@ -84,14 +84,41 @@ class Watched:
         return sum(self.cpu.values()) - java, java
 
 
-def script(partitions: int, records: int, every_us: int) -> Script:
-    """Return records of all partitions, spread evenly over time, 20 in a message."""
-    each = records // partitions
-    made = []
-    for number in range(partitions):
-        rows = PatternRows(number, START_US, every_us, each)
-        made.append(ScriptedPartition(f"p{number}", START_US - 1_000_000, rows=rows))
-    return Script(Dialect.GOOGLE_STANDARD_SQL, tuple(made), rows_per_message=20)
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is read.
+
+    Attributes:
+        records: in all, spread evenly over partitions and time.
+        partitions: how many, which live throughout.
+        epochs: into which the records fall.
+        rows_per_message: as the server sends them.
+        mode: the change stream's partition mode.
+    """
+
+    records: int = 1_200_000
+    partitions: int = 8
+    epochs: int = 6
+    rows_per_message: int = 20
+    mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
+
+    @property
+    def every_us(self) -> int:
+        """The microseconds between two records of a partition."""
+        return max(EVERY_US, -(-EPOCH_US_MIN * self.partitions * self.epochs // self.records))
+
+    def script(self) -> Script:
+        """Return the change stream."""
+        partitions = tuple(
+            ScriptedPartition(f"p{number}", START_US - 1_000_000, rows=self._rows(number))
+            for number in range(self.partitions)
+        )
+        rows = self.rows_per_message
+        return Script(Dialect.GOOGLE_STANDARD_SQL, partitions, rows, mode=self.mode)
+
+    def _rows(self, number: int) -> Rows:
+        rows = PatternRows(number, START_US, self.every_us, self.records // self.partitions)
+        return rows if self.mode is PartitionMode.IMMUTABLE_KEY_RANGE else ProtoPatternRows(rows)
 
 
 def landed(path: Path, file_format: str) -> int:
@@ -103,15 +130,14 @@ def landed(path: Path, file_format: str) -> int:
     return rows
 
 
-def measure(
-    records: int, epochs: int, partitions: int, file_format: str = "parquet"
-) -> dict[str, Any]:
+def measure(workload: Workload, file_format: str = "parquet") -> dict[str, Any]:
     """Measure records per second and per CPU second after the warm-up."""
-    every_us = max(EVERY_US, -(-EPOCH_US_MIN * partitions * epochs // records))
+    records, partitions, epochs = workload.records, workload.partitions, workload.epochs
+    every_us = workload.every_us
     span_us = records // partitions * every_us
     last_ns = (START_US + span_us) * 1_000
     with (
-        synthetic_process(script(partitions, records, every_us)) as host,
+        synthetic_process(workload.script()) as host,
         tempfile.TemporaryDirectory() as name,
     ):
         folder = Path(name)
@@ -164,10 +190,19 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_200_000)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--rows-per-message", type=int, default=20)
+    parser.add_argument("--mode", type=PartitionMode, default=PartitionMode.IMMUTABLE_KEY_RANGE)
     parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    figures = measure(options.records, options.epochs, options.partitions, options.format)
+    workload = Workload(
+        options.records,
+        options.partitions,
+        options.epochs,
+        options.rows_per_message,
+        options.mode,
+    )
+    figures = measure(workload, options.format)
     for name, value in figures.items():
         print(f"{name}: {value}")
     if options.json:
