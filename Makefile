@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 VENV42 := .venv-spark42
 VENVDOCS := .venv-docs
+VENVBQ := .venv-bigquery
 BIN := $(VENV)/bin
 
 FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_lands_every_change_since_the_command
@@ -34,6 +35,12 @@ $(VENV42)/.installed: requirements-spark42.lock $(VENV)/.installed
 		> "$$($(VENV42)/bin/python -c $(PACKAGES))/others.pth"
 	@touch $@
 
+# BigQuery's emulator needs an older DuckDB than the tests.
+$(VENVBQ)/.installed: requirements-bigquery.lock $(VENV)/.installed
+	@$(BIN)/python -m venv --clear --without-pip $(VENVBQ)
+	$(PIP) --python $(VENVBQ)/bin/python install --require-hashes -r requirements-bigquery.lock
+	@touch $@
+
 $(VENVDOCS)/.installed: requirements-docs.lock $(VENV)/.installed
 	@$(BIN)/python -m venv --clear --without-pip $(VENVDOCS)
 	$(PIP) --python $(VENVDOCS)/bin/python install --require-hashes -r requirements-docs.lock
@@ -50,7 +57,7 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q -n auto $(RULES) tests/test_house.py
 
-test: install $(VENV42)/.installed ## The source's tests on Spark 4.2, and all tests on Spark 4.1
+test: install $(VENV42)/.installed $(VENVBQ)/.installed ## The source's tests on Spark 4.2, and all tests on Spark 4.1
 	@$(BIN)/python -m slackwater.pipeline.spark.java
 	@$(BIN)/python -m tests.support.browsers
 	@$(BIN)/ruff check .
@@ -100,6 +107,7 @@ lock: install ## Resolve the lock files again, to the newest versions
 	$(subst --group dev ,,$(COMPILE)) -o requirements.runtime.lock
 	$(subst --all-extras --group dev pyproject.toml,--group docs,$(COMPILE)) -o requirements-docs.lock
 	echo 'pyspark>=4.2,<4.3' | $(subst --all-extras --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
+	echo 'bqemulator==1.4.0 duckdb-extension-spatial==1.5.5' | tr ' ' '\n' | $(subst --all-extras --group dev pyproject.toml,-,$(COMPILE)) -o requirements-bigquery.lock
 	echo 'cyclonedx-bom==7.5.0' | $(subst --all-extras --group dev pyproject.toml,-,$(COMPILE)) -o deploy/sbom.lock
 	@$(MAKE) --no-print-directory jars
 
@@ -122,7 +130,7 @@ audit: install ## Check the locked dependencies against the advisory databases
 	@$(AUDIT) --no-deps -f json -r build/vulnerable.txt 2> build/audit.log | grep -q '"id"' || { \
 		echo "audit: nothing is shown: the source of advisories does not answer, or knows none for $(VULNERABLE)." >&2; \
 		tail -n 3 build/audit.log >&2; exit 1; }
-	for lock in requirements.lock requirements-spark42.lock requirements-docs.lock deploy/sbom.lock; do \
+	for lock in requirements.lock requirements-spark42.lock requirements-docs.lock requirements-bigquery.lock deploy/sbom.lock; do \
 		$(AUDIT) --require-hashes --strict -r $$lock || exit 1; done
 
 # Its pages are those of the repository, in the same places, so that their links lead on.
@@ -166,6 +174,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 		$(BIN)/python -m tests.proofs.object_kills --format $$format --store $$store || exit 1; done; done
 	@$(BIN)/python -m tests.proofs.object_kills --format mirror --store gs
 	@$(BIN)/python -m tests.proofs.object_kills --format iceberg_mirror --store s3
+	@$(BIN)/python -m tests.proofs.object_kills --format bigquery
 	@for format in parquet json delta; do \
 		$(BIN)/python -m tests.proofs.object_kills --rounds 2 --format $$format --store az || exit 1; done
 	@$(BIN)/python -m tests.proofs.object_kills --rounds 2 --format mirror --store az

@@ -20,6 +20,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "delta": ("deltalake", "pyroaring"),
     "iceberg": ("pyiceberg",),
     "kafka": ("confluent_kafka", "fastavro"),
+    "bigquery": ("google.cloud.bigquery", "google.cloud.bigquery_storage_v1"),
     "postgres": ("psycopg",),
     "spanner-store": ("google.cloud.sqlalchemy_spanner",),
     "http": ("starlette", "uvicorn", "prometheus_client"),

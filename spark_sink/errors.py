@@ -14,6 +14,7 @@ SinkError
 |- ClientSettingError    user: a setting of Kafka's client can't be used
 |- MessageRefusedError   user: a Kafka broker refuses a message, a topic or a right
 |- ObjectStoreError      user: an object store can't be opened, or refuses
+|- BigQueryError         user: BigQuery refuses, or a table there has another shape
 |- FileSystemError       user: Spark can't reach a path, or not safely
 |- TransactionsUnsupportedError  user: a Kafka broker has no transactions
 `- PublishError          world: a file system, table or registry failed
@@ -118,6 +119,12 @@ class MessageRefusedError(SinkError):
 
 class ObjectStoreError(SinkError):
     """An output is not as its commits say, or its object store can't be opened or refuses."""
+
+    user_error = True
+
+
+class BigQueryError(SinkError):
+    """BigQuery refuses, or a table there has another shape: the message says what to do."""
 
     user_error = True
 

@@ -6,6 +6,8 @@ from typing import Final
 PARQUET: Final = "parquet"
 JSON: Final = "json"
 ORC: Final = "orc"
+# Rows of tables in Google BigQuery.
+BIGQUERY: Final = "bigquery"
 # Lines, each a row's only column.
 TEXT: Final = "text"
 

@@ -148,7 +148,7 @@ def _check_store(settings: Settings) -> str:
 
 
 def _check_sink(settings: Settings) -> str:
-    for text in (settings.sink.path, settings.sink.checkpoint):
+    for text in (settings.sink.place_path, settings.sink.checkpoint):
         if "://" not in str(text) or text.startswith("file://"):
             _require_writable(text, Path(text.removeprefix("file://")))
     spark = settings.spark

@@ -29,6 +29,7 @@ class SinkChoice:
         folder: where it writes, below the pipeline's folder.
         folder_meaning: what is in that folder.
         needs_servers: whether it sends to Kafka's brokers.
+        needs_dataset: whether it writes to a dataset of BigQuery's, and no folder.
     """
 
     meaning: str
@@ -36,6 +37,7 @@ class SinkChoice:
     folder: str = "changes"
     folder_meaning: str = "Where epochs appear."
     needs_servers: bool = False
+    needs_dataset: bool = False
 
 
 _STAGING: Final = "Where epochs wait for their audit."
@@ -54,6 +56,12 @@ SINKS: Final[Mapping[str, SinkChoice]] = {
     ),
     "iceberg": SinkChoice(
         "Every change, appended to one Iceberg table.", {"kind": "changelog", "format": "iceberg"}
+    ),
+    "bigquery": SinkChoice(
+        "Every change, appended to the table `changes` in BigQuery.",
+        {"kind": "changelog", "format": "bigquery"},
+        folder_meaning="BigQuery's dataset, which has to be there.",
+        needs_dataset=True,
     ),
     "changelogs": SinkChoice(
         "A table for each of Spanner's, with every change in typed columns; format delta or"
@@ -159,7 +167,7 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
         "now",
         "Where a new pipeline starts: now, earliest, or a time such as 2026-01-31T09:00:00Z.",
     )
-    values = sink_values(pipeline.sink, path, pipeline.servers)
+    values = sink_values(pipeline.sink, path, pipeline.servers, source)
     comments = _sink_comments(sink)
     for name, value in values.items():
         yield _Entry(("sink", name), value, comments[name])
@@ -177,19 +185,26 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
     )
 
 
-def sink_values(sink: str, path: str, servers: str) -> dict[str, Any]:
+def sink_values(
+    sink: str, path: str, servers: str, source: ChangeStream | None = None
+) -> dict[str, Any]:
     """Return the section sink.
 
     Args:
         sink: a key of SINKS.
         path: the folder or URL below which everything is written.
         servers: Kafka's, if the sink needs them.
+        source: after which BigQuery's dataset is named; None for any name.
     """
     choice = SINKS[sink]
+    dataset = "project/dataset"
+    if source is not None:
+        # A dataset's name has no dash.
+        dataset = f"{source.project}/{source.database.replace('-', '_')}"
     values = {
         **choice.keys,
         **({"options": {"kafka.bootstrap.servers": servers}} if choice.needs_servers else {}),
-        "path": _below(path, choice.folder),
+        "path": f"bq://{dataset}" if choice.needs_dataset else _below(path, choice.folder),
     }
     without_checkpoint = _parsed(values)
     if without_checkpoint is not None and without_checkpoint.has_expendable_checkpoint:

@@ -44,7 +44,7 @@ class Disk:
 def places_of(settings: Settings) -> dict[str, str]:
     """Return where a pipeline writes, by the setting that says so."""
     places = {
-        "sink.path": settings.sink.path,
+        "sink.path": settings.sink.place_path,
         "sink.checkpoint": settings.sink.checkpoint,
         "spark.local.dir": settings.spark.conf.get("spark.local.dir", tempfile.gettempdir()),
     }

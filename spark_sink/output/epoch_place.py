@@ -50,7 +50,36 @@ class StoredEpoch:
     changed_at: float = 0.0
 
 
-class EpochPlace(Protocol):
+class Shown(Protocol):
+    """Where readers see epochs: as files in the place where they are staged, or as rows."""
+
+    def gather(
+        self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
+    ) -> list[CommittedFile]:
+        """Return the files of a commit, staged unless they are in it.
+
+        Args:
+            owner, kind: see writer().
+            written: by tasks.
+            name: the epoch's.
+            form: of the files.
+        """
+
+    def give_name(self, file: CommittedFile) -> None:
+        """Give a committed file the name that readers see, unless it has it.
+
+        Raises:
+            ObjectStoreError: the staged file is gone.
+        """
+
+    def has(self, name: str) -> bool:
+        """Return whether there is an epoch of this name."""
+
+    def first_after(self, name: str | None) -> str | None:
+        """Return the name of an epoch, and no chunk, after another one, or of any; None without."""
+
+
+class EpochPlace(Shown, Protocol):
     """The place of one output: of epochs in files, or of what waits beside tables and topics."""
 
     path: str
@@ -101,28 +130,6 @@ class EpochPlace(Protocol):
             PublishError: it is gone.
         """
 
-    def gather(
-        self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
-    ) -> list[CommittedFile]:
-        """Return the files of a commit, staged unless they are in it.
-
-        Args:
-            owner, kind: see writer().
-            written: by tasks.
-            name: the epoch's.
-            form: of the files.
-        """
-
-    def give_name(self, file: CommittedFile) -> None:
-        """Give a committed file the name that readers see, unless it has it.
-
-        Raises:
-            ObjectStoreError: the staged file is gone.
-        """
-
-    def has(self, name: str) -> bool:
-        """Return whether there is an epoch of this name."""
-
     def staged(self) -> Sequence[str]:
         """Return the names of what is staged, by any process."""
 
@@ -134,9 +141,6 @@ class EpochPlace(Protocol):
 
     def forget(self, owner: str) -> None:
         """Remove all that a process has staged, which stages no more."""
-
-    def first_after(self, name: str | None) -> str | None:
-        """Return the name of an epoch, and no chunk, after another one, or of any; None without."""
 
     def epochs(self) -> dict[str, StoredEpoch]:
         """Return the epochs by their names."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT, write_options
 from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
-from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
+from slackwater.spark_sink.output.epoch_place import EpochPlace, Form, Shown
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile, written_by_tasks
 from slackwater.spark_sink.output.maintenance import (
@@ -35,6 +35,7 @@ class FileEpochs:
         preparation: makes what is written.
         partition_by: columns that name the folders of what is written.
         policy: when epochs are compacted.
+        shown: where readers see epochs; None for the place itself.
         log: of which these are the chunks of a scan; None for epochs, and a log of their own.
     """
 
@@ -46,6 +47,7 @@ class FileEpochs:
         partition_by: Sequence[str] = (),
         policy: MaintenancePolicy = NO_MAINTENANCE,
         *,
+        shown: Shown | None = None,
         log: FileLog | None = None,
     ) -> None:
         self._place = place
@@ -55,7 +57,7 @@ class FileEpochs:
         # A file of records in JSON is written as lines, too, and named as Spark names it.
         is_text = file_format in (JSON, TEXT)
         suffix = "txt" if file_format == TEXT else file_format
-        self._log = log or FileLog(place, Form(TEXT if is_text else file_format, suffix))
+        self._log = log or FileLog(place, Form(TEXT if is_text else file_format, suffix), shown)
         self._kind = EPOCHS if log is None else CHUNKS
         self._written: dict[int, tuple[str, Sequence[WrittenFile]]] = {}
         self._policy = policy

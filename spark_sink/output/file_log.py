@@ -17,7 +17,7 @@ from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.commit_log import FOLDER, Commit, CommitLog, CommittedFile
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.epoch_names import epoch_name
-from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
+from slackwater.spark_sink.output.epoch_place import EpochPlace, Form, Shown
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 
 _TRIES: Final = 20
@@ -30,12 +30,14 @@ class FileLog:
     """The epochs of one output, as one process publishes them.
 
     Args:
-        place: where they stand.
+        place: where they are staged and committed.
         form: of their files.
+        shown: where readers see them; None for the place itself.
     """
 
-    def __init__(self, place: EpochPlace, form: Form) -> None:
+    def __init__(self, place: EpochPlace, form: Form, shown: Shown | None = None) -> None:
         self._place = place
+        self._shown = shown or place
         self._form = form
         # Another one after each take-over: what was staged before can't be published any more.
         self.owner = uuid.uuid4().hex
@@ -121,7 +123,7 @@ class FileLog:
             if self._is_published(name, low_watermark, chunk):
                 self._discard(kind, written)
                 return False
-            files = self._place.gather(owner, kind, written, name, self._form)
+            files = self._shown.gather(owner, kind, written, name, self._form)
             self._unnamed = self._commit(log, files, LatestEpoch(low_watermark, line), chunk)
             self._finish(log)
             # Attempts of tasks that failed may have staged more than was committed.
@@ -200,7 +202,7 @@ class FileLog:
 
     def _is_published(self, name: str, low_watermark: datetime, chunk: int | None) -> bool:
         if chunk is not None:
-            return self._place.has(name)
+            return self._shown.has(name)
         latest = self._latest.low_watermark
         return latest is not None and low_watermark <= latest
 
@@ -221,7 +223,7 @@ class FileLog:
         """
         for file in commit.files:
             try:
-                self._place.give_name(file)
+                self._shown.give_name(file)
             except ObjectStoreError:
                 # What would have replaced epochs: these are still there.
                 if not commit.replaces_epochs:
@@ -241,7 +243,7 @@ class FileLog:
             PublishError: it is that of a process that has taken the pipeline over since.
         """
         latest = self._latest.low_watermark
-        name = self._place.first_after(None if latest is None else epoch_name(latest))
+        name = self._shown.first_after(None if latest is None else epoch_name(latest))
         if name is not None:
             self._require_owner()
             raise ObjectStoreError(

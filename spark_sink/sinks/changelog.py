@@ -12,10 +12,16 @@ from pydantic import BeforeValidator, model_validator
 from slackwater.setting_values import listed
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import TABLE, Origin
+from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
+from slackwater.spark_sink.formats import BIGQUERY, JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.application import application_of
+from slackwater.spark_sink.output.bigquery.address import (
+    is_bigquery,
+    parse_address,
+    split_options,
+)
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
@@ -29,9 +35,10 @@ from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
     from slackwater.spark_sink.output.epoch_place import EpochPlace
 
-_FORMATS: Final = (PARQUET, JSON, ORC, *TABLE_FORMATS)
+_FORMATS: Final = (PARQUET, JSON, ORC, *TABLE_FORMATS, BIGQUERY)
 PartitionColumn = Literal["table_name", "date"]
 
 
@@ -81,6 +88,8 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             return self._table_epochs(origin, preparation)
         from slackwater.spark_sink.output.file_epochs import FileEpochs
 
+        if self.format == BIGQUERY:
+            return FileEpochs(place, PARQUET, preparation, shown=self._bigquery_table(place))
         has_lines = self.format == JSON and self.envelope != "record"
         return FileEpochs(
             place,
@@ -90,11 +99,24 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE,
         )
 
+    def _bigquery_table(self, place: EpochPlace) -> ChangesTable:
+        from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
+        from slackwater.spark_sink.output.bigquery.clients import Clients
+
+        options, _ = split_options(self.storage_options)
+        return ChangesTable(Clients(parse_address(self.path), options), place)
+
+    def check(self) -> None:
+        """Ask BigQuery, too; see SinkSettings."""
+        super().check()
+        if self.format == BIGQUERY:
+            self._bigquery_table(self.make_place()).check()
+
     @property
     def compacts_epochs(self) -> bool:
         """Whether folders of epochs become larger ones, of which readers have to know."""
         is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
-        return is_set and self.format not in TABLE_FORMATS
+        return is_set and self.format in (PARQUET, JSON, ORC)
 
     def _table_epochs(self, origin: Origin, preparation: Preparation) -> EpochFiles:
         from slackwater.spark_sink.output.table_epochs import TableEpochs
@@ -103,6 +125,25 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         retention = made.retention_properties(policy.keep_s)
         commits, files = made.log(self.path, application_of(origin.pipeline), retention)
         return TableEpochs(commits, files, preparation, self.partition_by, policy)
+
+    @model_validator(mode="after")
+    def _bigquery(self) -> Self:
+        if is_bigquery(self.path) != (self.format == BIGQUERY):
+            raise ValueError("format bigquery goes with a path such as bq://project/dataset only")
+        if self.format != BIGQUERY:
+            return self
+        try:
+            parse_address(self.path)
+        except BigQueryError as error:
+            raise ValueError(error.message) from error
+        for key in ("compact_every", "keep_versions", "partition_by"):
+            if key in self.model_fields_set:
+                raise ValueError(
+                    f"{key} does not go with format bigquery, which does that by itself"
+                )
+        if self.envelope != "record":
+            raise ValueError("format bigquery has the envelope record only")
+        return self
 
     @model_validator(mode="after")
     def _compaction_in_object_store(self) -> Self:

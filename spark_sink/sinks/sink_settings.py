@@ -21,6 +21,7 @@ from slackwater.setting_values import Section, TextMapping
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.bigquery.address import is_bigquery, split_options
 from slackwater.spark_sink.output.hadoop_connectors import connectors_for
 from slackwater.spark_sink.output.hadoop_files import (
     require_catalog,
@@ -133,24 +134,34 @@ class SinkSettings(Section, ABC):
         return (self.checkpoint,)
 
     @property
+    def place_path(self) -> str:
+        """Where epochs are staged and committed: the path, unless it is BigQuery's."""
+        return f"{self.checkpoint}-log" if is_bigquery(self.path) else self.path
+
+    @property
+    def place_options(self) -> Mapping[str, str]:
+        """Those of storage_options that are of the object store with that place."""
+        return split_options(self.storage_options)[1]
+
+    @property
     def is_on_disk(self) -> bool:
-        """Whether the path is on a disk of this machine."""
-        return urlsplit(self.path).scheme in {"", LOCAL_SCHEME}
+        """Whether that place is on a disk of this machine."""
+        return urlsplit(self.place_path).scheme in {"", LOCAL_SCHEME}
 
     @property
     def is_in_store(self) -> bool:
-        """Whether the path is in an object store."""
-        return is_object_store(self.path)
+        """Whether that place is in an object store."""
+        return is_object_store(self.place_path)
 
     def make_place(self) -> EpochPlace:
-        """Return the path's place; nothing is asked of it yet."""
+        """Return that place; nothing is asked of it yet."""
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.bucket_place import Bucket
         from slackwater.spark_sink.output.disk_place import Disk
 
         if self.is_in_store:
-            return Bucket(self.path, self.storage_options)
-        return Disk(Path(without_scheme(self.path)), self.path)
+            return Bucket(self.place_path, self.place_options)
+        return Disk(Path(without_scheme(self.place_path)), self.place_path)
 
     @property
     def has_expendable_checkpoint(self) -> bool:
@@ -197,7 +208,7 @@ class SinkSettings(Section, ABC):
             SinkError: one of them does not answer, or refuses.
         """
         if self.is_in_store:
-            probe(self.path, self.storage_options)
+            probe(self.place_path, self.place_options)
 
     def check_capture_type(self, capture_type: str) -> None:
         """Check that the change stream captures what the sink needs, before a pipeline starts.
@@ -240,13 +251,13 @@ class SinkSettings(Section, ABC):
     @model_validator(mode="after")
     def _place_of_path(self) -> Self:
         if self.is_in_store:
-            if marks := _READ_DIFFERENTLY.search(self.path):
+            if marks := _READ_DIFFERENTLY.search(self.place_path):
                 raise ValueError(
                     f"path has {marks[0]!r}, which Spark and the object store's client take for"
                     " different names; choose another name"
                 )
             try:
-                open_object_store(self.path, self.storage_options)
+                open_object_store(self.place_path, self.place_options)
             except ObjectStoreError as error:
                 raise ValueError(error.message) from error
             return self
@@ -256,7 +267,7 @@ class SinkSettings(Section, ABC):
                 f" ({', '.join(f'{scheme}://' for scheme in sorted(SCHEMES))}). Set path to one"
                 " that is. Kind spark writes, at least once, to any place that its format reaches"
             )
-        if self.storage_options:
+        if self.place_options:
             raise ValueError(
                 "storage_options goes with a path in an object store. What Spark needs to reach one"
                 " goes into spark.conf"

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 from deltalake import DeltaTable
+from google.api_core.exceptions import NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from pyiceberg.table import StaticTable
@@ -35,6 +36,7 @@ from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from tests.install.environments import Environment, new_environment, run
+from tests.support.bigquery import BigQueryServer, bigquery_server
 from tests.support.emulators import NewDatabase
 from tests.support.kafka_broker import kafka_broker as kafka_broker
 from tests.support.kafka_broker import read_topics, spark_conf
@@ -130,7 +132,11 @@ def test_what_init_writes_lands_every_change_since_the_command(
     if broker:
         # A jar that the sink needs is not in every Maven repository.
         home.variables["SLACKWATER_SPARK_CONF"] = json.dumps(spark_conf())
-    pipelines = [begun(sink, dialect, home, new_database, broker) for dialect in dialects]
+    warehouse = request.getfixturevalue("warehouse") if sink == "bigquery" else None
+    if warehouse:
+        home.variables["SLACKWATER_SINK_STORAGE_OPTIONS"] = json.dumps(warehouse.options)
+    servers = Servers(broker, warehouse)
+    pipelines = [begun(sink, dialect, home, new_database, servers) for dialect in dialects]
     if len(pipelines) == 1:
         assert_ok(home.command("check").splitlines())
     with running(home, file_of_all(home, pipelines)) as said:
@@ -153,13 +159,35 @@ def test_what_init_writes_lands_every_change_since_the_command(
         assert shown[0].startswith(f"{pipelines[0].name}: Is not running")
 
 
+@dataclass(frozen=True)
+class Warehouse:
+    """BigQuery, and the options by which a pipeline reaches it."""
+
+    server: BigQueryServer
+    options: Mapping[str, str]
+
+
+@pytest.fixture
+def warehouse() -> Iterator[Warehouse]:
+    with bigquery_server() as server, server.door() as door:
+        yield Warehouse(server, server.options(door))
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where some sinks write: Kafka's broker, and BigQuery."""
+
+    broker: str | None
+    warehouse: Warehouse | None
+
+
 @dataclass
 class Written:
     """A pipeline whose settings `init` has written, and what it is to land.
 
     Attributes:
         file: the name of the settings file.
-        broker: Kafka's, if it sends to it.
+        servers: those of the sink.
         number: of transactions, or of Kafka's messages, since the command.
     """
 
@@ -170,7 +198,7 @@ class Written:
     dialect: Dialect
     load: Load
     output: Path
-    broker: str | None
+    servers: Servers
     before: frozenset[str] = frozenset()
     number: int = 0
 
@@ -195,11 +223,14 @@ class Written:
         return len(self.seen() - self.before) == self.number
 
     def seen(self) -> set[str]:
-        return seen_changes(self.sink, self.output, self.broker)
+        if self.servers.warehouse:
+            dataset = f"{self.stream.project}.{self.stream.database.replace('-', '_')}"
+            return of_bigquery(self.servers.warehouse.server, dataset)
+        return seen_changes(self.sink, self.output, self.servers.broker)
 
 
 def begun(
-    sink: str, dialect: Dialect, home: Home, new_database: NewDatabase, broker: str | None
+    sink: str, dialect: Dialect, home: Home, new_database: NewDatabase, servers: Servers
 ) -> Written:
     """Write to a new database, and let `init` write and check the settings of a pipeline."""
     stream = new_database(dialect, statements(dialect, sink))
@@ -211,15 +242,18 @@ def begun(
     if (home.folder / file).exists():
         name, file = f"{name}-2", "second.yaml"
         options += of_file(file)
-    if broker:
+    if servers.broker:
         # It remembers the positions of other tests' pipelines.
         name = f"{name}-{uuid.uuid4().hex[:8]}"
-        options += ["--kafka-servers", broker]
+        options += ["--kafka-servers", servers.broker]
     if name != CHANGE_STREAM.lower():
         options += ["--pipeline", name]
+    if servers.warehouse:
+        dataset = f"{stream.project}.{stream.database.replace('-', '_')}"
+        servers.warehouse.server.client.create_dataset(dataset)
     assert_ok(home.command("init", *options, "--check").splitlines()[1:])
     output = home.folder / "out" / name
-    written = Written(name, file, sink, stream, dialect, load, output, broker)
+    written = Written(name, file, sink, stream, dialect, load, output, servers)
     return replace(written, before=frozenset(written.seen()))
 
 
@@ -278,6 +312,14 @@ def of_delta(path: Path, column: str) -> set[str]:
     if not (path / "_delta_log" / f"{0:020}.json").exists():
         return set()
     return ids(DeltaTable(path).to_pyarrow_table(columns=[column]))
+
+
+def of_bigquery(server: BigQueryServer, dataset: str) -> set[str]:
+    try:
+        rows = server.query(f"SELECT DISTINCT server_transaction_id AS id FROM `{dataset}.changes`")
+    except NotFound:
+        return set()
+    return {row["id"] for row in rows}
 
 
 def of_kafka(broker: str) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.outputs.changelog_tables import delta_changelog, iceberg_changelog
 from tests.outputs.epoch_files import epoch_files
+from tests.outputs.in_bigquery import bigquery_changelog
 from tests.outputs.mirror import delta_mirror, iceberg_mirror
 from tests.outputs.output import MakeOutput
 
@@ -13,6 +14,7 @@ OUTPUTS: dict[str, MakeOutput] = {
     "json": epoch_files,
     "delta": delta_changelog,
     "iceberg": iceberg_changelog,
+    "bigquery": bigquery_changelog,
     "mirror": delta_mirror,
     "iceberg_mirror": iceberg_mirror,
 }

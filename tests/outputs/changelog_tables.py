@@ -22,14 +22,16 @@ from tests.support.rest_catalog import rest_catalog
 _LOW_WATERMARK: Final = "low_watermark"
 
 
-class _Table(Changelog):
+class TableChangelog(Changelog):
+    """A changelog in one table, whose rows say which epoch they are of."""
+
     def look_at(self, rows: pa.Table, logged: Mapping[str, int]) -> None:
         """Count each epoch's rows, of which all are in the table or none."""
         for epoch, count in Counter(_epochs(rows)).items():
             self.note(epoch, count, logged.get(epoch))
 
 
-class DeltaChangelog(_Table):
+class DeltaChangelog(TableChangelog):
     """A changelog that delta-rs commits."""
 
     moments = (
@@ -63,7 +65,7 @@ class DeltaChangelog(_Table):
         """Return the whole output, with each row's epoch in the column epoch."""
         copy = self._place.folder / "copy"
         self.store.download(FOLDER, copy)
-        return _with_epochs(DeltaTable(copy).to_pyarrow_table())
+        return with_epochs(DeltaTable(copy).to_pyarrow_table())
 
 
 @contextmanager
@@ -73,7 +75,7 @@ def delta_changelog(place: Place) -> Iterator[Output]:
         yield DeltaChangelog(place, store)
 
 
-class IcebergChangelog(InCatalog, _Table):
+class IcebergChangelog(InCatalog, TableChangelog):
     """A changelog in a REST catalog, whose requests are among the store's."""
 
     moments = (
@@ -104,7 +106,7 @@ class IcebergChangelog(InCatalog, _Table):
         """Return the whole output, with each row's epoch in the column epoch."""
         table = self._catalog.table(FOLDER)
         assert table is not None, "no table was written"
-        return _with_epochs(table.scan().to_arrow())
+        return with_epochs(table.scan().to_arrow())
 
 
 @contextmanager
@@ -119,5 +121,6 @@ def _epochs(rows: pa.Table) -> list[str]:
     return list(map(epoch_id, times))
 
 
-def _with_epochs(rows: pa.Table) -> pa.Table:
+def with_epochs(rows: pa.Table) -> pa.Table:
+    """Return rows with the epoch of each in the column epoch."""
     return rows.append_column("epoch", [_epochs(rows)])

@@ -10,10 +10,11 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +23,10 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
 from slackwater.spark_sink.errors import PublishError
-from slackwater.spark_sink.formats import TEXT
+from slackwater.spark_sink.formats import PARQUET, TEXT
+from slackwater.spark_sink.output.bigquery.address import TableAddress
+from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
+from slackwater.spark_sink.output.bigquery.clients import Clients
 from slackwater.spark_sink.output.bucket_place import Bucket
 from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.epoch_place import Form
@@ -35,6 +39,7 @@ from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 from slackwater.spark_sink.output.object_store import open_object_store, read
 from slackwater.spark_sink.output.table_commits import DataFile
 from slackwater.spark_sink.output.table_files import data_files
+from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
 from tests.support.file_places import Hold
 from tests.support.object_stores import ServedStore, nothing, s3
 from tests.support.rest_catalog import CLIENTS
@@ -91,7 +96,7 @@ class Files(Log):
 
     def commit(self, through: int) -> bool:
         owner = self._log.owner
-        lines = "".join(f"{number}\n" for number in range(self.last + 1, through + 1)).encode()
+        lines = self.content(range(self.last + 1, through + 1))
         written = WrittenFile("", lines, None)
         if self.is_staged:
             written = WrittenFile("", None, f"_staging/{owner}/{EPOCHS}/{uuid.uuid4()}")
@@ -100,6 +105,10 @@ class Files(Log):
         done = self._log.publish([written], at, owner=owner)
         self.last = through
         return done
+
+    def content(self, numbers: range) -> bytes:
+        """Return the file with numbers, as a task has written it."""
+        return "".join(f"{number}\n" for number in numbers).encode()
 
     @staticmethod
     def visible(url: str, store: ServedStore) -> list[int]:
@@ -175,11 +184,47 @@ class Iceberg(Log):
         return sorted(table.scan().to_arrow()["number"].to_pylist())
 
 
+class BigQuery(Files):
+    """Rows in BigQuery, whose log is in the store: see FileLog and ChangesTable."""
+
+    server: ClassVar[BigQueryServer]
+    doors: ClassVar[dict[str, Door]]
+
+    def __init__(self, url: str, store: ServedStore) -> None:
+        super().__init__(url, store)
+        address = TableAddress(PROJECT, DATASET, url.rpartition("/")[2])
+        place = Bucket(url, store.options)
+        clients = Clients(address, self.server.options(self.doors[store.endpoint]))
+        self._log = FileLog(place, Form(PARQUET, PARQUET), ChangesTable(clients, place))
+
+    def content(self, numbers: range) -> bytes:
+        at = [START + timedelta(seconds=number) for number in numbers]
+        end = [START + timedelta(seconds=numbers[-1])] * len(numbers)
+        columns = {
+            "commit_timestamp": pa.array(at, pa.timestamp("us", "UTC")),
+            "low_watermark": pa.array(end, pa.timestamp("us", "UTC")),
+            "server_transaction_id": [str(number) for number in numbers],
+            "table_name": ["T"] * len(numbers),
+            "number": list(numbers),
+        }
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns), sink)
+        content: bytes = sink.getvalue().to_pybytes()
+        return content
+
+    @staticmethod
+    def visible(url: str, store: ServedStore) -> list[int]:
+        table = f"{PROJECT}.{DATASET}.{url.rpartition('/')[2]}"
+        rows = BigQuery.server.query(f"SELECT number FROM `{table}` ORDER BY number")
+        return [row["number"] for row in rows]
+
+
 LOGS: Final[dict[str, type[Log]]] = {
     "files": Files,
     "large files": LargeFiles,
     "Delta": Delta,
     "Iceberg": Iceberg,
+    "BigQuery": BigQuery,
 }
 LONG: Final = pytest.mark.long
 of_each_log = pytest.mark.parametrize("log", LOGS.values(), ids=list(LOGS))
@@ -201,6 +246,17 @@ class Stores:
 def stores() -> Iterator[Stores]:
     with s3() as store, store.for_another() as other:
         yield Stores(store, other)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bigquery(stores: Stores) -> Iterator[None]:
+    with bigquery_server() as BigQuery.server, ExitStack() as stack:
+        BigQuery.doors = {}
+        for store in (stores.first, stores.second):
+            door = BigQuery.doors[store.endpoint] = stack.enter_context(BigQuery.server.door())
+            door.before = lambda *request, store=store: store.before(*request)
+            door.after = lambda *request, store=store: store.after(*request)
+        yield
 
 
 class Stop(Hold):

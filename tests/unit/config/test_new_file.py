@@ -60,7 +60,7 @@ def test_a_file_for_each_sink_is_valid_and_its_keys_are_documented(
         assert getattr(settings.sink, name) == value
     # Delta knows no relative path.
     folder = path.rstrip("/") if "://" in path else str(tmp_path / path)
-    assert settings.sink.path.startswith(f"{folder}/")
+    assert settings.sink.place_path.startswith(f"{folder}/")
     if not settings.sink.has_expendable_checkpoint:
         assert settings.sink.checkpoint == f"{folder}/checkpoint"
     assert settings.state.url.startswith("sqlite:///")

@@ -69,6 +69,51 @@ def test_typed_changelogs_are_delta_tables_of_changes(tmp_path: Path) -> None:
     assert loaded(tmp_path, {**sink, "format": "iceberg"}).sink.format == "iceberg"
 
 
+BIGQUERY = {
+    "format": "bigquery",
+    "path": "bq://shop-prod/lake",
+    "checkpoint": "gs://bucket/checkpoint",
+}
+
+
+def test_in_bigquery_epochs_are_committed_beside_the_checkpoint(tmp_path: Path) -> None:
+    sink = loaded(tmp_path, BIGQUERY).sink
+    assert sink.place_path == "gs://bucket/checkpoint-log"
+    assert sink.is_in_store
+    on_disk = loaded(tmp_path, BIGQUERY | {"checkpoint": "out/checkpoint"}).sink
+    assert on_disk.place_path == abspath("out/checkpoint-log")
+    assert not on_disk.is_in_store
+
+
+def test_options_of_bigquery_go_with_those_of_the_store_of_the_checkpoint(tmp_path: Path) -> None:
+    options = {"bigquery.endpoint": "https://bigquery.example", "google_skip_signature": "true"}
+    sink = loaded(tmp_path, BIGQUERY | {"storage_options": options}).sink
+    assert sink.place_options == {"google_skip_signature": "true"}
+
+
+@pytest.mark.parametrize(
+    ("sink", "problem"),
+    [
+        ({"path": "bq://shop-prod"}, "bq://shop-prod, which is no address of BigQuery's"),
+        ({"path": "bq://shop-prod/lake/a/b"}, "which is no address of BigQuery's"),
+        ({"path": "out/changes"}, "format bigquery goes with a path such as bq://"),
+        ({"format": "parquet"}, "format bigquery goes with a path such as bq://"),
+        ({"envelope": "wrapped"}, "format bigquery has the envelope record only"),
+        ({"compact_every": "1h"}, "compact_every does not go with format bigquery"),
+        ({"partition_by": ["date"]}, "partition_by does not go with format bigquery"),
+        ({"kind": "mirror"}, "'bigquery' is not a format of kind mirror"),
+        (
+            {"checkpoint": "out/checkpoint", "storage_options": {"aws_region": "x"}},
+            "storage_options goes with a path in an object store",
+        ),
+    ],
+)
+def test_what_does_not_go_with_bigquery_is_named(
+    tmp_path: Path, sink: dict[str, Any], problem: str
+) -> None:
+    assert problem in problems(tmp_path, text(BIGQUERY | sink))
+
+
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
 

@@ -1,0 +1,68 @@
+"""The addresses of BigQuery's tables, and of its two services."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from slackwater.spark_sink.errors import BigQueryError
+
+SCHEME: Final = "bq"
+DEFAULT_TABLE: Final = "changes"
+# The options that name other services than the public ones; those of an object store are beside.
+ENDPOINT: Final = "bigquery.endpoint"
+STORAGE_ENDPOINT: Final = "bigquery.storage.endpoint"
+OPTIONS: Final = (ENDPOINT, STORAGE_ENDPOINT)
+_PATH: Final = re.compile(rf"{SCHEME}://([a-z0-9.:-]+)/(\w+)(?:/([^/\\`]+))?/?")
+
+
+@dataclass(frozen=True, slots=True)
+class TableAddress:
+    """A table of BigQuery's.
+
+    Attributes:
+        project: the id of the project with the dataset.
+        dataset, table: their ids.
+    """
+
+    project: str
+    dataset: str
+    table: str
+
+    @property
+    def id(self) -> str:
+        """The id that SQL and the REST API have for it."""
+        return f"{self.project}.{self.dataset}.{self.table}"
+
+    @property
+    def resource(self) -> str:
+        """The name that the Storage Write API has for it."""
+        return f"projects/{self.project}/datasets/{self.dataset}/tables/{self.table}"
+
+
+def is_bigquery(path: str) -> bool:
+    """Return whether a path is an address of BigQuery's."""
+    return path.startswith(f"{SCHEME}://")
+
+
+def parse_address(path: str) -> TableAddress:
+    """Return the table of a path such as bq://project/dataset/table.
+
+    Raises:
+        BigQueryError: the path has another form.
+    """
+    match = _PATH.fullmatch(path)
+    if match is None:
+        raise BigQueryError(
+            f"path is {path}, which is no address of BigQuery's:"
+            f" {SCHEME}://PROJECT/DATASET, or {SCHEME}://PROJECT/DATASET/TABLE."
+        )
+    return TableAddress(match[1], match[2], match[3] or DEFAULT_TABLE)
+
+
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return BigQuery's options, and those of an object store."""
+    ours = {name: value for name, value in options.items() if name in OPTIONS}
+    return ours, {name: value for name, value in options.items() if name not in OPTIONS}

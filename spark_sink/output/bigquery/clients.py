@@ -1,0 +1,118 @@
+"""BigQuery's clients, and its errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater.spark_sink.errors import BigQueryError, PublishError
+from slackwater.spark_sink.output.bigquery.address import ENDPOINT, STORAGE_ENDPOINT, TableAddress
+
+if TYPE_CHECKING:
+    from google.api_core.retry import Retry
+    from google.cloud import bigquery
+    from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
+
+_PLAIN: Final = "http://"
+# After that the pipeline tries the epoch again, and says so.
+_RETRY_S: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The clients of BigQuery's two services, with the credentials of the environment.
+
+    Attributes:
+        address: the table's.
+        options: addresses of services other than the public ones; http:// ones have no TLS, and
+            get no credentials.
+    """
+
+    address: TableAddress
+    options: Mapping[str, str]
+
+    @cached_property
+    def tables(self) -> bigquery.Client:
+        """The client for tables and queries."""
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import bigquery
+
+        endpoint = self.options.get(ENDPOINT)
+        return bigquery.Client(
+            self.address.project,
+            AnonymousCredentials() if _is_plain(endpoint) else None,
+            client_options=None if endpoint is None else {"api_endpoint": endpoint},
+        )
+
+    @property
+    def retry(self) -> Retry:
+        """How requests for tables and queries are repeated; their own way takes ten minutes."""
+        from google.cloud.bigquery.retry import DEFAULT_RETRY
+
+        return DEFAULT_RETRY.with_timeout(_RETRY_S)
+
+    @cached_property
+    def rows(self) -> BigQueryWriteClient:
+        """The client that appends rows."""
+        import grpc
+        from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
+
+        endpoint = self.options.get(STORAGE_ENDPOINT)
+        if endpoint is None or not _is_plain(endpoint):
+            options: Any = None if endpoint is None else {"api_endpoint": endpoint}
+            return BigQueryWriteClient(client_options=options)
+        transport = BigQueryWriteClient.get_transport_class("grpc")
+        channel = grpc.insecure_channel(endpoint.removeprefix(_PLAIN))
+        return BigQueryWriteClient(transport=transport(channel=channel))
+
+
+def _is_plain(endpoint: str | None) -> bool:
+    return endpoint is not None and endpoint.startswith(_PLAIN)
+
+
+@contextmanager
+def requests_to(address: TableAddress, purpose: str) -> Iterator[None]:
+    """Turn the errors of BigQuery's clients into ours.
+
+    Args:
+        address: the table's, for messages.
+        purpose: what is asked, likewise.
+
+    Raises:
+        BigQueryError: it refuses: for want of rights or credentials, for a dataset that is not
+            there, or because it can't hold the rows.
+        PublishError: it fails, or does not answer.
+    """
+    from google.api_core import exceptions
+    from google.auth.exceptions import GoogleAuthError
+
+    refusals = (exceptions.Forbidden, exceptions.NotFound, exceptions.BadRequest)
+    try:
+        yield
+    except GoogleAuthError as error:
+        raise BigQueryError(
+            f"{address.id}: {purpose} failed: {error}.",
+            "Give the process credentials: those of its machine, or GOOGLE_APPLICATION_CREDENTIALS",
+        ) from error
+    except refusals as error:
+        raise BigQueryError(
+            f"{address.id}: {purpose} was refused: {error.message}.", _advice(error, address)
+        ) from error
+    except (exceptions.GoogleAPIError, OSError) as error:
+        raise PublishError(f"{address.id}: {purpose} failed: {error}.") from error
+
+
+def _advice(error: Exception, address: TableAddress) -> str:
+    from google.api_core import exceptions
+
+    if isinstance(error, exceptions.Forbidden):
+        return (
+            "It needs roles/bigquery.dataEditor on the dataset, and roles/bigquery.jobUser in the"
+            " project"
+        )
+    if isinstance(error, exceptions.NotFound):
+        return f"Make the dataset: bq mk --dataset {address.project}:{address.dataset}"
+    return ""

@@ -1,0 +1,186 @@
+"""A buffered stream of the Storage Write API: appended rows are shown up to where it is flushed.
+
+Offsets make an append that is repeated harmless: BigQuery answers ALREADY_EXISTS. So does a flush
+to an offset that was flushed. A stream of which it is not known how far it was appended to is left:
+rows that are not flushed are never seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from slackwater.spark_sink.errors import BigQueryError, PublishError
+from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
+
+# In bytes of Arrow: BigQuery takes requests of 20 MB, and advises 10 MB.
+_REQUEST_MAX: Final = 8 << 20
+# gRPC's codes of what passes, as appends answer it.
+_ALREADY_EXISTS: Final = 6
+_PASSING: Final = frozenset({4, 8, 10, 13, 14})
+# An answer that does not come.
+_TIMEOUT_S: Final = 60.0
+_ATTEMPTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The rows of a stream that a commit shows.
+
+    Attributes:
+        stream: its name.
+        last: the offset of the last row.
+    """
+
+    stream: str
+    last: int
+
+    def to_bytes(self) -> bytes:
+        """Return what from_bytes() takes."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Extent:
+        """Return the extent that a commit holds."""
+        return cls(**json.loads(content))
+
+
+class RowStream:
+    """The stream to which one process appends the rows of a table.
+
+    Args:
+        clients: of the table.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._name: str | None = None
+        # The offset of the next row.
+        self._next = 0
+        # The last rows, until they are shown.
+        self._hidden: Extent | None = None
+
+    def append(self, read: Callable[[], Iterable[pa.RecordBatch]]) -> Extent:
+        """Append rows, which nobody sees yet.
+
+        Args:
+            read: returns them; the same ones, in the same batches, each time.
+
+        Raises:
+            BigQueryError: BigQuery refuses the rows.
+            PublishError: it fails. They are appended to another stream next time.
+        """
+        if self._hidden is not None:
+            # No commit has them: to show later rows of the stream would show these, too.
+            self._name = self._hidden = None
+        address = self._clients.address
+        try:
+            for attempt in _attempts():
+                with attempt, requests_to(address, "appending rows"):
+                    name = self._name or self._create()
+                    end = self._append(name, read())
+        except BaseException:
+            self._name = None
+            raise
+        self._next = end
+        self._hidden = Extent(name, end - 1)
+        return self._hidden
+
+    def _create(self) -> str:
+        from google.cloud.bigquery_storage_v1.types import WriteStream
+
+        stream = self._clients.rows.create_write_stream(
+            parent=self._clients.address.resource,
+            write_stream=WriteStream(type_=WriteStream.Type.BUFFERED),
+            retry=None,
+            timeout=_TIMEOUT_S,
+        )
+        self._name, self._next = stream.name, 0
+        return self._name
+
+    def _append(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
+        """Append batches from the next offset on; return the offset after their rows."""
+        end = self._next
+
+        def requests() -> Iterator[AppendRowsRequest]:
+            nonlocal end
+            for batch in _in_requests(batches):
+                yield _request(name, end, batch)
+                end += batch.num_rows
+
+        answers = self._clients.rows.append_rows(
+            requests(),
+            timeout=_TIMEOUT_S,
+            metadata=[("x-goog-request-params", f"write_stream={quote(name, safe='')}")],
+        )
+        for answer in answers:
+            if answer.row_errors:
+                first = answer.row_errors[0]
+                raise BigQueryError(f"{self._clients.address.id}: a row: {first.message}.")
+            if answer.error.code in _PASSING:
+                raise PublishError(f"{name}: {answer.error.message}")
+            if answer.error.code not in (0, _ALREADY_EXISTS):
+                raise BigQueryError(f"{name}: {answer.error.message}")
+        return end
+
+    def flush(self, extent: Extent) -> None:
+        """Show the rows of an extent, which may be another process's, unless they are shown.
+
+        Raises:
+            StreamGoneError: BigQuery has no such stream any more.
+            BigQueryError, PublishError: it refuses or fails.
+        """
+        from google.api_core import exceptions
+        from google.cloud.bigquery_storage_v1.types import FlushRowsRequest
+
+        request: Any = FlushRowsRequest(write_stream=extent.stream, offset=extent.last)
+        for attempt in _attempts():
+            with attempt, requests_to(self._clients.address, "showing rows"):
+                try:
+                    self._clients.rows.flush_rows(request, retry=None, timeout=_TIMEOUT_S)
+                except exceptions.AlreadyExists:
+                    pass
+                except exceptions.NotFound as error:
+                    raise StreamGoneError(extent.stream) from error
+        if extent == self._hidden:
+            self._hidden = None
+
+
+class StreamGoneError(Exception):
+    """BigQuery has removed a stream, as it does with those that nobody has used for days."""
+
+
+def _attempts() -> Retrying:
+    """Return the attempts of a request that may be repeated."""
+    return Retrying(
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.5, max=8),
+        retry=retry_if_exception_type(PublishError),
+        reraise=True,
+    )
+
+
+def _request(name: str, offset: int, batch: pa.RecordBatch) -> AppendRowsRequest:
+    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
+
+    rows = AppendRowsRequest.ArrowData()
+    rows.writer_schema.serialized_schema = batch.schema.serialize().to_pybytes()
+    rows.rows.serialized_record_batch = batch.serialize().to_pybytes()
+    return AppendRowsRequest(write_stream=name, offset=offset, arrow_rows=rows)
+
+
+def _in_requests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches that each fit into a request."""
+    for batch in batches:
+        rows = max(1, batch.num_rows * _REQUEST_MAX // max(batch.nbytes, 1))
+        for first in range(0, batch.num_rows, rows):
+            yield batch.slice(first, rows)

@@ -1,0 +1,232 @@
+"""A changelog in BigQuery: what its table has to be, what a restart finds, and what it costs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from google.cloud.bigquery import SchemaField, Table
+
+from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError
+from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.output.bigquery.address import TableAddress
+from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
+from slackwater.spark_sink.output.bigquery.clients import Clients
+from slackwater.spark_sink.output.disk_place import Disk
+from slackwater.spark_sink.output.epoch_place import Form
+from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
+from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.spark_sink.output.staging_folder import StagingFolder
+from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
+
+START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
+US: Final = pa.timestamp("us", "UTC")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[BigQueryServer]:
+    with bigquery_server() as server:
+        yield server
+
+
+@pytest.fixture
+def door(server: BigQueryServer) -> Iterator[Door]:
+    with server.door() as door:
+        yield door
+
+
+@dataclass
+class Pipeline:
+    """What one pipeline writes to a table of its own; each new process is another log."""
+
+    server: BigQueryServer
+    door: Door
+    folder: Path
+    table: str = field(default_factory=lambda: f"changes_{uuid.uuid4().hex}")
+
+    @property
+    def address(self) -> TableAddress:
+        return TableAddress(PROJECT, DATASET, self.table)
+
+    def shown(self) -> ChangesTable:
+        place = Disk(self.folder, str(self.folder))
+        return ChangesTable(Clients(self.address, self.server.options(self.door)), place)
+
+    def new_process(self, logged: datetime | None = None) -> FileLog:
+        log = FileLog(Disk(self.folder, str(self.folder)), Form(PARQUET, PARQUET), self.shown())
+        log.take_over(lambda: logged)
+        return log
+
+    def publish(self, log: FileLog, number: int, *, chunk: int | None = None) -> bool:
+        """Publish an epoch with one row; of a chunk the rows belong to no transaction."""
+        kind = EPOCHS if chunk is None else CHUNKS
+        at = START + timedelta(seconds=number)
+        rows = pa.table(
+            {
+                "commit_timestamp": pa.array([at], US),
+                "low_watermark": pa.array([at], US),
+                "server_transaction_id": ["" if chunk is not None else str(number)],
+                "table_name": ["Orders"],
+                "number": [number],
+            }
+        )
+        name = f"part-{uuid.uuid4()}"
+        folder = StagingFolder(self.folder, log.owner).path(kind)
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, folder / name)
+        size = (folder / name).stat().st_size
+        return log.publish([WrittenFile("", None, name, size)], at, owner=log.owner, chunk=chunk)
+
+    def numbers(self) -> list[int]:
+        rows = self.server.query(f"SELECT number FROM `{self.address.id}` ORDER BY number")
+        return [row["number"] for row in rows]
+
+
+@pytest.fixture
+def pipeline(server: BigQueryServer, door: Door, tmp_path: Path) -> Pipeline:
+    return Pipeline(server, door, tmp_path / "log")
+
+
+def test_an_epoch_takes_one_append_and_one_flush_and_no_new_stream(pipeline: Pipeline) -> None:
+    log = pipeline.new_process()
+    pipeline.publish(log, 1)
+    pipeline.door.requests.clear()
+    for number in (2, 3, 4):
+        assert pipeline.publish(log, number)
+    assert pipeline.door.requests == ["AppendRows", "FlushRows"] * 3
+    assert pipeline.numbers() == [1, 2, 3, 4]
+
+
+def test_the_table_is_partitioned_by_the_day_of_the_commit(pipeline: Pipeline) -> None:
+    pipeline.publish(pipeline.new_process(), 1)
+    table = pipeline.server.client.get_table(pipeline.address.id)
+    assert table.time_partitioning.field == "commit_timestamp"
+    assert table.clustering_fields == ["table_name"]
+
+
+def test_rows_that_were_appended_and_not_committed_are_never_shown(pipeline: Pipeline) -> None:
+    log = pipeline.new_process()
+    pipeline.publish(log, 1)
+    commits = pipeline.folder / "_commits"
+    # The disk refuses the commit, after the rows were appended.
+    commits.rename(pipeline.folder / "away")
+    commits.write_text("")
+    with pytest.raises(Exception, match="_commits"):
+        pipeline.publish(log, 2)
+    commits.unlink()
+    (pipeline.folder / "away").rename(commits)
+    assert pipeline.publish(log, 2)
+    assert pipeline.publish(log, 3)
+    assert pipeline.numbers() == [1, 2, 3]
+
+
+def test_a_successor_shows_what_was_committed_and_not_shown(pipeline: Pipeline) -> None:
+    log = pipeline.new_process()
+
+    def die(method: str, name: str) -> None:
+        if method == "FlushRows":
+            raise RuntimeError("the network is gone")
+
+    pipeline.door.before = die
+    with pytest.raises(Exception, match="showing rows"):
+        pipeline.publish(log, 1)
+    assert pipeline.numbers() == []
+    with pipeline.server.door() as pipeline.door:
+        successor = pipeline.new_process()
+        assert pipeline.numbers() == [1]
+        assert not pipeline.publish(successor, 1)
+        assert pipeline.publish(successor, 2)
+        assert pipeline.numbers() == [1, 2]
+
+
+def test_a_stream_that_is_gone_is_none_if_its_rows_were_shown(pipeline: Pipeline) -> None:
+    pipeline.publish(pipeline.new_process(), 1)
+    pipeline.server.remove_streams()
+    successor = pipeline.new_process()
+    assert pipeline.publish(successor, 2)
+    assert pipeline.numbers() == [1, 2]
+
+
+def test_rows_whose_stream_is_gone_are_read_again_by_the_remedy(pipeline: Pipeline) -> None:
+    log = pipeline.new_process()
+    pipeline.publish(log, 1)
+
+    def die(method: str, name: str) -> None:
+        if method == "FlushRows":
+            raise RuntimeError("the network is gone")
+
+    pipeline.door.before = die
+    with pytest.raises(Exception, match="showing rows"):
+        pipeline.publish(log, 2)
+    pipeline.server.remove_streams()
+    with pipeline.server.door() as pipeline.door:
+        with pytest.raises(BigQueryError) as refused:
+            pipeline.new_process()
+        assert refused.value.hint.startswith(f"Remove the last file of {pipeline.folder}/_commits")
+        max((pipeline.folder / "_commits").iterdir()).unlink()
+        successor = pipeline.new_process()
+        assert pipeline.publish(successor, 2)
+        assert pipeline.numbers() == [1, 2]
+
+
+def test_each_chunk_of_a_scan_is_there_once_and_epochs_follow(pipeline: Pipeline) -> None:
+    log = pipeline.new_process()
+    assert pipeline.publish(log, 0, chunk=0)
+    assert not pipeline.publish(log, 0, chunk=0)
+    successor = pipeline.new_process()
+    assert not pipeline.publish(successor, 0, chunk=0)
+    assert pipeline.publish(successor, 0, chunk=1)
+    assert pipeline.publish(successor, 1)
+    assert pipeline.numbers() == [0, 0, 1]
+
+
+def test_a_log_that_was_restored_without_epochs_that_bigquery_has_is_refused(
+    pipeline: Pipeline,
+) -> None:
+    log = pipeline.new_process()
+    pipeline.publish(log, 1)
+    restored = {path: path.read_bytes() for path in (pipeline.folder / "_commits").iterdir()}
+    pipeline.publish(log, 2)
+    for path in (pipeline.folder / "_commits").iterdir():
+        if path not in restored:
+            path.unlink()
+    with pytest.raises(ObjectStoreError, match="later than the last epoch"):
+        pipeline.new_process(START + timedelta(seconds=1))
+
+
+def test_a_table_of_another_shape_is_refused_and_left_alone(pipeline: Pipeline) -> None:
+    client = pipeline.server.client
+    client.create_table(Table(pipeline.address.id, [SchemaField("number", "INTEGER")]))
+    with pytest.raises(BigQueryError, match=r"commit_timestamp is TIMESTAMP .* no such column"):
+        pipeline.new_process()
+    client.delete_table(pipeline.address.id)
+    fields = [
+        SchemaField("commit_timestamp", "TIMESTAMP"),
+        SchemaField("low_watermark", "TIMESTAMP"),
+        SchemaField("server_transaction_id", "STRING"),
+        SchemaField("table_name", "STRING"),
+        SchemaField("number", "STRING", "REPEATED"),
+    ]
+    client.create_table(Table(pipeline.address.id, fields))
+    log = pipeline.new_process()
+    with pytest.raises(BigQueryError, match=r"number is INTEGER .* has STRING REPEATED") as refused:
+        pipeline.publish(log, 1)
+    assert "Name another table" in refused.value.hint
+    assert pipeline.numbers() == []
+
+
+def test_a_dataset_that_is_missing_is_named_with_the_command_that_makes_it(
+    server: BigQueryServer, door: Door, tmp_path: Path
+) -> None:
+    place = Disk(tmp_path, str(tmp_path))
+    clients = Clients(TableAddress(PROJECT, "nowhere", "changes"), server.options(door))
+    with pytest.raises(BigQueryError, match="looking at the dataset was refused") as refused:
+        ChangesTable(clients, place).check()
+    assert refused.value.hint == f"Make the dataset: bq mk --dataset {PROJECT}:nowhere"

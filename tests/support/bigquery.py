@@ -1,0 +1,237 @@
+"""BigQuery for the tests: the Storage Write API as its protocol says, over an emulator's tables.
+
+The emulator (PyPI's bqemulator, in an environment of its own that `make install` makes) has tables
+and SQL. Rows come by the server here, which holds buffered streams and loads what is flushed.
+Each process can have a door of its own, at which requests are held back or answers are lost.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import grpc
+import pyarrow as pa
+import pyarrow.parquet as pq
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+from google.cloud.bigquery_storage_v1 import types
+
+from slackwater.testing.emulator import free_port
+from tests.support.object_stores import nothing
+from tests.support.repository import ROOT
+
+PROJECT: Final = "shop-prod"
+DATASET: Final = "lake"
+_PYTHON: Final = ROOT / ".venv-bigquery" / "bin" / "python"
+_SERVICE: Final = "google.cloud.bigquery.storage.v1.BigQueryWrite"
+_STARTED_S_MAX: Final = 120
+Hook = Callable[[str, str], None]
+
+
+@dataclass
+class _Stream:
+    table: str
+    hidden: list[pa.RecordBatch] = field(default_factory=list)
+    flushed: int = 0
+    length: int = 0
+
+
+@dataclass
+class Door:
+    """The Storage Write API as one process reaches it.
+
+    Attributes:
+        endpoint: its host and port.
+        before, after: called with a method and the name of its stream or table; an error that they
+            raise is one of the network.
+        requests: the methods that were called, in order.
+    """
+
+    endpoint: str = ""
+    before: Hook = nothing
+    after: Hook = nothing
+    requests: list[str] = field(default_factory=list)
+
+
+class BigQueryServer:
+    """The servers of one BigQuery, whose doors all lead to the same rows.
+
+    Args:
+        rest: the emulator's URL.
+    """
+
+    def __init__(self, rest: str) -> None:
+        self.rest = rest
+        self.client = bigquery.Client(
+            PROJECT, AnonymousCredentials(), client_options={"api_endpoint": rest}
+        )
+        self.client.create_dataset(DATASET)
+        self._streams: dict[str, _Stream] = {}
+        self._lock = threading.Lock()
+
+    def options(self, door: Door) -> dict[str, str]:
+        """Return sink.storage_options for a process at a door."""
+        return {
+            "bigquery.endpoint": self.rest,
+            "bigquery.storage.endpoint": f"http://{door.endpoint}",
+        }
+
+    def query(self, text: str) -> list[dict[str, Any]]:
+        """Return the rows of a query."""
+        return [dict(row) for row in self.client.query_and_wait(text)]
+
+    def remove_streams(self) -> None:
+        """Have all streams gone, as BigQuery removes those that nobody uses."""
+        with self._lock:
+            self._streams.clear()
+
+    @contextmanager
+    def door(self) -> Iterator[Door]:
+        """Serve the Storage Write API at a port of its own."""
+        door = Door()
+        # Each is held back as long as a test likes.
+        server = grpc.server(ThreadPoolExecutor(16))
+        server.add_generic_rpc_handlers([self._handlers(door)])
+        door.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            yield door
+        finally:
+            server.stop(None)
+
+    def _handlers(self, door: Door) -> grpc.GenericRpcHandler:
+        def through(call: Callable[[Any], Any], name: str, request: Any, context: Any) -> Any:
+            stream = getattr(request, "write_stream", None) or request.parent
+            try:
+                door.requests.append(name)
+                door.before(name, str(stream))
+                answer = call(request)
+                door.after(name, str(stream))
+            except KeyError as error:
+                context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            except FileExistsError as error:
+                context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
+            except Exception as error:  # noqa: BLE001 - whatever a test raises
+                context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            return answer
+
+        def unary(name: str, request: Any, call: Callable[[Any], Any]) -> grpc.RpcMethodHandler:
+            return grpc.unary_unary_rpc_method_handler(
+                lambda message, context: through(call, name, message, context),
+                request.deserialize,
+                lambda answer: type(answer).serialize(answer),
+            )
+
+        def append(requests: Iterable[Any], context: Any) -> Iterator[Any]:
+            for request in requests:
+                yield through(self._append, "AppendRows", request, context)
+
+        return grpc.method_handlers_generic_handler(
+            _SERVICE,
+            {
+                "CreateWriteStream": unary(
+                    "CreateWriteStream", types.CreateWriteStreamRequest, self._create
+                ),
+                "FlushRows": unary("FlushRows", types.FlushRowsRequest, self._flush),
+                "AppendRows": grpc.stream_stream_rpc_method_handler(
+                    append,
+                    types.AppendRowsRequest.deserialize,
+                    types.AppendRowsResponse.serialize,
+                ),
+            },
+        )
+
+    def _create(self, request: types.CreateWriteStreamRequest) -> types.WriteStream:
+        assert request.write_stream.type_ == types.WriteStream.Type.BUFFERED
+        name = f"{request.parent}/streams/{uuid.uuid4().hex}"
+        _, project, _, dataset, _, table = request.parent.split("/")
+        with self._lock:
+            self._streams[name] = _Stream(f"{project}.{dataset}.{table}")
+        return types.WriteStream(name=name, type_=request.write_stream.type_)
+
+    def _append(self, request: types.AppendRowsRequest) -> types.AppendRowsResponse:
+        name, offset = request.write_stream, cast("int", request.offset)
+        schema = pa.ipc.read_schema(
+            pa.py_buffer(request.arrow_rows.writer_schema.serialized_schema)
+        )
+        rows = pa.py_buffer(request.arrow_rows.rows.serialized_record_batch)
+        batch = pa.ipc.read_record_batch(rows, schema)
+        with self._lock:
+            stream = self._streams[name]
+            code, text = 0, ""
+            if offset < stream.length:
+                code, text = 6, "the offset has rows"
+            elif offset > stream.length:
+                code, text = 11, "the offset is beyond the end"
+            else:
+                stream.hidden.append(batch)
+                stream.length += batch.num_rows
+        if code:
+            return types.AppendRowsResponse(error={"code": code, "message": text})
+        return types.AppendRowsResponse(append_result={"offset": offset})
+
+    def _flush(self, request: types.FlushRowsRequest) -> types.FlushRowsResponse:
+        with self._lock:
+            stream = self._streams[request.write_stream]
+            count = cast("int", request.offset) + 1 - stream.flushed
+            if count <= 0:
+                raise FileExistsError("the offset is flushed")
+            rows = pa.Table.from_batches(stream.hidden)
+            assert count <= rows.num_rows, "beyond the end of the stream"
+            self._load(stream.table, rows[:count])
+            stream.hidden, stream.flushed = rows[count:].to_batches(), stream.flushed + count
+        return types.FlushRowsResponse(offset=request.offset)
+
+    def _load(self, table: str, rows: pa.Table) -> None:
+        file = io.BytesIO()
+        pq.write_table(rows, file)
+        file.seek(0)
+        config = bigquery.LoadJobConfig(
+            source_format="PARQUET",
+            write_disposition="WRITE_APPEND",
+            schema=self.client.get_table(table).schema,
+        )
+        self.client.load_table_from_file(file, table, job_config=config).result()
+
+
+@contextmanager
+def bigquery_server() -> Iterator[BigQueryServer]:
+    """Run the emulator for the time of the context.
+
+    Raises:
+        RuntimeError: it is not installed.
+    """
+    if not _PYTHON.exists():
+        raise RuntimeError("BigQuery's emulator is not installed: make install")
+    extension = "from duckdb_extensions import import_extension; import_extension('spatial')"
+    subprocess.run([_PYTHON, "-c", extension], check=True)
+    rest, rpc = free_port(), free_port()
+    ports = ["--rest-port", str(rest), "--grpc-port", str(rpc), "--log-level", "error"]
+    process = subprocess.Popen(
+        [_PYTHON, "-m", "bqemulator", "start", *ports], stdout=subprocess.DEVNULL
+    )
+    try:
+        until = time.monotonic() + _STARTED_S_MAX
+        while not _listens(rest):
+            assert process.poll() is None, "BigQuery's emulator ended at once"
+            assert time.monotonic() < until, "BigQuery's emulator does not start"
+            time.sleep(0.1)
+        yield BigQueryServer(f"http://127.0.0.1:{rest}")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
