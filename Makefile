@@ -39,6 +39,7 @@ $(VENV42)/.installed: requirements-spark42.lock $(VENV)/.installed
 $(VENVBQ)/.installed: requirements-bigquery.lock $(VENV)/.installed
 	@$(BIN)/python -m venv --clear --without-pip $(VENVBQ)
 	$(PIP) --python $(VENVBQ)/bin/python install --require-hashes -r requirements-bigquery.lock
+	@$(VENVBQ)/bin/python -c "from duckdb_extensions import import_extension; import_extension('spatial')"
 	@touch $@
 
 $(VENVDOCS)/.installed: requirements-docs.lock $(VENV)/.installed
@@ -107,7 +108,7 @@ lock: install ## Resolve the lock files again, to the newest versions
 	$(subst --group dev ,,$(COMPILE)) -o requirements.runtime.lock
 	$(subst --all-extras --group dev pyproject.toml,--group docs,$(COMPILE)) -o requirements-docs.lock
 	echo 'pyspark>=4.2,<4.3' | $(subst --all-extras --group dev pyproject.toml,--no-deps -,$(COMPILE)) -o requirements-spark42.lock
-	echo 'bqemulator==1.4.0 duckdb-extension-spatial==1.5.5' | tr ' ' '\n' | $(subst --all-extras --group dev pyproject.toml,-,$(COMPILE)) -o requirements-bigquery.lock
+	echo 'bqemulator==1.4.0 duckdb-extension-spatial==1.5.5 duckdb-extensions==1.5.5 numpy' | tr ' ' '\n' | $(subst --all-extras --group dev pyproject.toml,-,$(COMPILE)) -o requirements-bigquery.lock
 	echo 'cyclonedx-bom==7.5.0' | $(subst --all-extras --group dev pyproject.toml,-,$(COMPILE)) -o deploy/sbom.lock
 	@$(MAKE) --no-print-directory jars
 

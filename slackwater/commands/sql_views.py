@@ -12,6 +12,7 @@ from slackwater.reader.database.change_stream_info import read_change_stream_inf
 from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.epoch_groups import current_epochs
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
@@ -42,6 +43,11 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         raise SettingsError(
             f"pipeline {settings.pipeline!r} has sink.kind {sink.kind}{envelope}: views can be made"
             " from changelogs of records only."
+        )
+    if sink.format == BIGQUERY:
+        raise SettingsError(
+            f"pipeline {settings.pipeline!r} has sink.format {BIGQUERY}: the views are Spark's,"
+            " which does not read the table."
         )
     if settings.filter.when_changed:
         raise SettingsError(

@@ -187,6 +187,14 @@ def test_each_chunk_of_a_scan_is_there_once_and_epochs_follow(pipeline: Pipeline
     assert pipeline.numbers() == [0, 0, 1]
 
 
+def test_a_chunk_without_rows_leaves_nothing(pipeline: Pipeline) -> None:
+    log = pipeline.new_process()
+    assert log.publish([], START, owner=log.owner, chunk=0)
+    assert "AppendRows" not in pipeline.door.requests
+    assert pipeline.publish(log, 1)
+    assert pipeline.numbers() == [1]
+
+
 def test_a_log_that_was_restored_without_epochs_that_bigquery_has_is_refused(
     pipeline: Pipeline,
 ) -> None:

@@ -1,6 +1,6 @@
 """BigQuery for the tests: the Storage Write API as its protocol says, over an emulator's tables.
 
-The emulator (PyPI's bqemulator, in an environment of its own that `make install` makes) has tables
+The emulator (PyPI's bqemulator, in an environment of its own that `make test` makes) has tables
 and SQL. Rows come by the server here, which holds buffered streams and loads what is flushed.
 Each process can have a door of its own, at which requests are held back or answers are lost.
 """
@@ -212,9 +212,7 @@ def bigquery_server() -> Iterator[BigQueryServer]:
         RuntimeError: it is not installed.
     """
     if not _PYTHON.exists():
-        raise RuntimeError("BigQuery's emulator is not installed: make install")
-    extension = "from duckdb_extensions import import_extension; import_extension('spatial')"
-    subprocess.run([_PYTHON, "-c", extension], check=True)
+        raise RuntimeError("BigQuery's emulator is not installed: make .venv-bigquery/.installed")
     rest, rpc = free_port(), free_port()
     ports = ["--rest-port", str(rest), "--grpc-port", str(rpc), "--log-level", "error"]
     process = subprocess.Popen(

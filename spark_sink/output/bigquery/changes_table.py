@@ -69,7 +69,11 @@ class ChangesTable:
         def rows() -> Iterator[pa.RecordBatch]:
             return reader.batches(written)
 
-        self._make(next(rows()).schema)
+        first = next(rows(), None)
+        if first is None:
+            # A chunk of a scan may have no rows.
+            return []
+        self._make(first.schema)
         extent = self._stream.append(rows)
         return [CommittedFile(name, content=extent.to_bytes())]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from slackwater.commands.sql_views import views
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
 from slackwater.errors import SettingsError
@@ -112,6 +113,11 @@ def test_what_does_not_go_with_bigquery_is_named(
     tmp_path: Path, sink: dict[str, Any], problem: str
 ) -> None:
     assert problem in problems(tmp_path, text(BIGQUERY | sink))
+
+
+def test_views_for_spark_are_not_made_over_bigquery(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"sink\.format bigquery: the views are Spark's"):
+        next(views(loaded(tmp_path, BIGQUERY), ()))
 
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
