@@ -1,4 +1,4 @@
-"""Spreads an epoch's root partitions over tasks."""
+"""The distribution of an epoch's root partitions over tasks."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from slackwater.reader.database.schema_at import (
     SchemaAt,
     recreated,
     schema_at,
-    times_to_look_at,
+    times_to_compare,
 )
 from slackwater.reader.database.schema_changes import (
     CHANGES_KEPT_NS,
@@ -136,7 +136,7 @@ class SchemaWatch:
                 self._warn("the information schema shows a database role only what it may read")
                 return Recreated({}, {})
             return Recreated(other_tables(changes, self._names(), start_ns, end_ns), {})
-        times = times_to_look_at(start_ns, end_ns) if changes is None else [start_ns, end_ns]
+        times = times_to_compare(start_ns, end_ns) if changes is None else [start_ns, end_ns]
         schemas = [schema for at_ns in times if (schema := self._schema_at(at_ns)) is not None]
         made = recreated(schemas)
         self._last = schemas[-1] if schemas else None
