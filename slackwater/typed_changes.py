@@ -26,7 +26,7 @@ SOURCES: Final = {KEY: "keys", BEFORE: "old_values", AFTER: "new_values"}
 _MOD_TYPE_WITHOUT: Final = {BEFORE: "INSERT", AFTER: "DELETE"}
 MOD_NUMBER: Final = pa.field("mod_number", pa.int32())
 # The names of the columns that a change has; it says nothing of the others.
-GIVEN: Final = pa.field(
+NAMED_COLUMNS: Final = pa.field(
     "given", pa.struct([(BEFORE, pa.list_(pa.string())), (AFTER, pa.list_(pa.string()))])
 )
 BAD_COLUMNS: Final = pa.field("bad_columns", pa.list_(pa.string()))
@@ -87,7 +87,7 @@ def typed_changes(
     made: dict[str, pa.Array] = {
         MOD_NUMBER.name: pa.array(np.arange(len(first)) - first, MOD_NUMBER.type),
         **{part: typed.struct(schema.field(part)) for part in SOURCES if part in schema.names},
-        GIVEN.name: typed.named_columns(),
+        NAMED_COLUMNS.name: typed.named_columns(),
     }
     made.update((name, rows.column(name)) for name in copied)
     if bad is None:
@@ -172,7 +172,7 @@ class _Mods:
 
     def named_columns(self) -> pa.Array:
         """Return for each mod the columns that it has a value of, but for the key's."""
-        struct = self._schema.field(GIVEN.name).type
+        struct = self._schema.field(NAMED_COLUMNS.name).type
         # A table whose columns were all filtered out has none.
         has_columns = AFTER in self._schema.names
         names = [self._name(item) for item in self._schema.field(AFTER).type] if has_columns else []

@@ -35,7 +35,7 @@ from slackwater.reader.database.schema_changes import (
 from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.errors import ReaderError, UnavailableError
 from slackwater.reader.transport.ddl_updates import PERMISSION
-from slackwater.spark_sink.sink import CurrentRows, Former
+from slackwater.spark_sink.sink import CurrentRows, RecreatedTables
 from slackwater.timestamp import format_rfc3339, ns_to_datetime
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.schema_watch")
@@ -82,11 +82,11 @@ class SchemaWatch:
         refuse_omissions(self._source.options.change_stream.change_stream, info, has_run=True)
         changes = self._changes(start_ns)
         if changes is not None and not changes_in(changes, start_ns, end_ns):
-            self._sink.forget_former(Former())
+            self._sink.drop_recreated(RecreatedTables())
             return
         others = self._others(changes, start_ns, end_ns)
-        self._sink.forget_former(
-            Former(
+        self._sink.drop_recreated(
+            RecreatedTables(
                 {table: ns_to_datetime(at_ns) for table, at_ns in others.tables.items()},
                 {column: ns_to_datetime(at_ns) for column, at_ns in others.columns.items()},
             )
