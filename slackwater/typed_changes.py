@@ -20,7 +20,7 @@ from slackwater.typed_values import ValueTypeError, arrow_array, is_of_type
 KEY: Final = "key"
 BEFORE: Final = "before"
 AFTER: Final = "after"
-# The struct columns that hold a table's columns, each with the field of a mod that it is made of.
+# The struct columns with a table's columns, each with the field of a mod that it is made from.
 SOURCES: Final = {KEY: "keys", BEFORE: "old_values", AFTER: "new_values"}
 # The mod type whose changes have no such row.
 _MOD_TYPE_WITHOUT: Final = {BEFORE: "INSERT", AFTER: "DELETE"}
@@ -30,7 +30,7 @@ NAMED_COLUMNS: Final = pa.field(
     "given", pa.struct([(BEFORE, pa.list_(pa.string())), (AFTER, pa.list_(pa.string()))])
 )
 BAD_COLUMNS: Final = pa.field("bad_columns", pa.list_(pa.string()))
-# How many are converted at once: Spark's batches have 10,000 records, of any number of mods.
+# The most converted at once: Spark's batches have 10,000 records, of any number of mods.
 MODS_MAX: Final = 10_000
 
 Values = Mapping[str, Any]
@@ -66,8 +66,8 @@ def typed_changes(
     Args:
         records: rows of the output's schema; those of other tables are left out.
         table: the table's full name.
-        schema: of the typed changes. A column that it lacks is left out, and one that a mod says
-            nothing of is NULL.
+        schema: of the typed changes. A column that it lacks is left out, and one without a
+            value in a mod is NULL.
         columns: those of the records; None if they are the schema's.
         is_checked: a value that is not of its column's type becomes NULL, and is reported in
             BAD_COLUMNS, which the batch has at its end.

@@ -105,8 +105,8 @@ class Plan:
             there is none. Its epoch may have been written, so this plan has to observe the same
             ends.
         follows_failed_audit: True if an earlier attempt at the cut has failed the audit. Spanner
-            may answer the same queries in the same way, so this plan uses other queries: it is
-            read with the proof that allows no late records.
+            may answer the same queries in the same way, so this plan uses other queries: it is read
+            with the proof that allows no late records.
     """
 
     plan_id: str

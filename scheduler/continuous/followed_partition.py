@@ -145,8 +145,8 @@ class FollowedPartition:
     def covers(self, start_ns: int) -> bool:
         """Return True if it has, or will have, all records from a time on.
 
-        A partition has none after its end, but it does not cover such a start: Spanner
-        refuses it, which tells the task that it has not seen the end.
+        A partition has none after its end, but it does not cover such a start: Spanner refuses it,
+        which tells the task that it has not seen the end.
         """
         if self._end_shown_ns is not None and start_ns > self._end_shown_ns:
             return False

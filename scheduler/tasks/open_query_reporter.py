@@ -22,8 +22,8 @@ _REPORTED_MAX: Final = 20
 class OpenQueryReporter:
     """A thread that writes the open queries of a task to the metadata store every two seconds.
 
-    In a shorter epoch nothing is written. An error of the store here does not fail the task,
-    whose own writes would fail as well.
+    In a shorter epoch nothing is written. An error of the store here does not fail the task, whose
+    own writes would fail as well.
 
     Args:
         store: the metadata store.

@@ -47,8 +47,8 @@ class AtLeastOnce:
         self._write(in_order.select("topic", "key", "value"))
         if self._topics.resolved_ms is None:
             return ()
-        # Spark does not observe what its Kafka sink writes, so this is a job of its own. Only
-        # the column of table names is read in it.
+        # Spark does not observe what its Kafka sink writes, so this is a job of its own. Only the
+        # column of table names is read in it.
         return [row["topic"] for row in changes.select("topic").distinct().collect()]
 
     def close(

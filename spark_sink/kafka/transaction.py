@@ -3,8 +3,8 @@
 Others may use the same transactional id: a former owner that was frozen and wakes up, and a second
 attempt of the same Spark task. The one that calls init_transactions last goes on; the others' open
 transaction is aborted, and their next call fails. The position is read only after
-init_transactions, which waits until a commit under way is finished. So it is the position that
-the transaction starts from, or the transaction fails.
+init_transactions, which waits until a commit under way is finished. So it is the position that the
+transaction starts from, or the transaction fails.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The commits of an output in files: numbered, each created once.
 
-A commit holds the files of one epoch, or names those that are staged. The process that creates
-the next number has published. Then the files get the names that readers see; any process that finds
-the commit can repeat this, because it changes nothing. A process that takes the pipeline over
-creates a commit without files. So the number that a former owner would create is taken, and its
-staged epoch can't be published any more.
+A commit holds the files of one epoch, or names those that are staged. The process that creates the
+next number has published. Then the files get the names that readers see; any process that finds the
+commit can repeat this, because it changes nothing. A process that takes the pipeline over creates a
+commit without files. So the number that a former owner would create is taken, and its staged epoch
+can't be published any more.
 
 Old commits are removed in ascending order. A former owner that was frozen for so long that its
 number is free again finds that the commit before it, its own, is gone.

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class EpochCompaction:
-    """Compacts the epochs of one output.
+    """The compaction of one output's epochs.
 
     Args:
         place: where they stand.

@@ -162,8 +162,8 @@ class Staging:
     ) -> DataFrame:
         """Return the rows of a staged epoch; a query fails if some are not there any more.
 
-        A successor may be removing them. Merging a part of the epoch would
-        keep the successor from merging all of it, so a missing file fails the query.
+        A successor may be removing them. Merging a part of the epoch would keep the successor from
+        merging all of it, so a missing file fails the query.
 
         Args:
             spark: the session.

@@ -133,7 +133,7 @@ class DiskFiles:
         if self._inside:
             with self._place.translating():
                 (self._folder / self._inside).mkdir(exist_ok=True)
-        self._staging.take(self._kind, file, self._folder / name)
+        self._staging.move(self._kind, file, self._folder / name)
         return name
 
     def discard(self, files: Iterable[WrittenFile]) -> None:  # noqa: ARG002

@@ -1,8 +1,8 @@
 """Epochs whose files the tasks that read write themselves, from Arrow.
 
 Otherwise each record passes from Python to the JVM, becomes a row of Spark's, and is taken apart
-again by Spark's writer, which costs more than reading it. Spark then only hands on the
-names of a task's files and its counts.
+again by Spark's writer, which costs more than reading it. Spark then only hands on the names of a
+task's files and its counts.
 """
 
 from __future__ import annotations

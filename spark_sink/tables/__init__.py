@@ -1,7 +1,7 @@
 """Delta and Iceberg tables, to which an epoch is committed exactly once.
 
-One table at a time: sinks decide which tables an epoch goes to. The types of columns are
-decided in sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
+One table at a time: sinks decide which tables an epoch goes to. The types of columns are decided in
+sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 
 - table_changes: the changes to a table; table_format: the base class of a table format.
 - registry: the table formats by name.

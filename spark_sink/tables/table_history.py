@@ -54,8 +54,9 @@ class History:
 def version_at(history: History, low_watermark_us: int, table: str) -> int | None:
     """Return the version with all epochs up to a low watermark, and none after it.
 
-    It is the last one before the first merge of a later epoch. Publications do not count: a crash may come between a merge and its publication, and a former owner that wakes up
-    may publish an earlier low watermark after a later merge.
+    It is the last one before the first merge of a later epoch. Publications do not count: a crash
+    may come between a merge and its publication, and a former owner that wakes up may publish an
+    earlier low watermark after a later merge.
 
     Args:
         history: the table's.

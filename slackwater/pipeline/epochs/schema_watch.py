@@ -1,8 +1,8 @@
-"""Looks at what an epoch's records do not show, before its mirrors change: the schema's past.
+"""The schema changes that an epoch's records do not show, found before its mirrors change.
 
 A dropped table or column leaves no change record, and neither do tables that exchange names, or an
 option by which the change stream leaves changes out. So Spanner is asked for the DDL statements
-that were committed in the epoch. Where it does not tell, the information schema is read as of the
+that were committed in the epoch. If it does not list them, the information schema is read as of the
 epoch's end, and as of some times since its start.
 """
 
@@ -47,11 +47,11 @@ _WAIT_S: Final = 1.0
 
 
 class SchemaWatch:
-    """Tells a sink of current rows which tables and columns of an epoch are not the former ones.
+    """A watch that tells a sink of current rows which tables and columns were made again.
 
     Args:
         source: the change stream.
-        sink: is told.
+        sink: that is told.
         read_others: is told of the tables, each with the last time before it became another one.
     """
 
@@ -68,8 +68,8 @@ class SchemaWatch:
         self._warnings: set[str] = set()
         self._ask_after_s = float("-inf")
 
-    def look(self, start_ns: int, end_ns: int) -> None:
-        """Look at an epoch that is about to be published.
+    def inspect(self, start_ns: int, end_ns: int) -> None:
+        """Inspect the schema's past in an epoch that is about to be published.
 
         Args:
             start_ns, end_ns: its cut, both in the past.
@@ -97,7 +97,7 @@ class SchemaWatch:
         """Do nothing: the sink was told before."""
 
     def _changes(self, start_ns: int) -> Sequence[SchemaChange] | None:
-        """Return the DDL statements since a time; None if Spanner does not tell them.
+        """Return the DDL statements since a time; None if Spanner does not list them.
 
         Raises:
             ReaderError: Spanner can't be read, or is about to rename tables.
@@ -128,7 +128,7 @@ class SchemaWatch:
     def _others(
         self, changes: Sequence[SchemaChange] | None, start_ns: int, end_ns: int
     ) -> Recreated:
-        """Return the tables and columns that are others than those that had their names."""
+        """Return the tables and columns that have the names of earlier ones."""
         # With a role the information schema shows what was granted to it at that time: a table that
         # it does not show may be there.
         if self._source.options.change_stream.database_role:

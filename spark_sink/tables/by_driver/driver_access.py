@@ -185,8 +185,8 @@ class DriverAccess(ABC):
     def publish_watermark(self, merge_id: MergeId) -> None:
         """Write the table's low watermark to its properties, in RFC 3339.
 
-        Nothing is written if the table states a later low watermark, or has merged a later epoch:
-        a former owner that wakes up neither lowers it nor publishes a wrong one.
+        Nothing is written if the table states a later low watermark, or has merged a later epoch: a
+        former owner that wakes up neither lowers it nor publishes a wrong one.
 
         Args:
             merge_id: of the epoch up to which it is complete.

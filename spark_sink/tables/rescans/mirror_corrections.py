@@ -1,9 +1,9 @@
 """The corrections of a rescan to mirrors: found after one epoch, merged with the next.
 
 A chunk of a table is compared with its mirror when both show the same low watermark. The rows that
-differ are merged together with the next epoch, by the same MERGE: so a former owner, which
-can't merge an epoch, can't correct rows either. The range is compared again after it, until
-nothing differs.
+differ are merged together with the next epoch, by the same MERGE: so a former owner, which can't
+merge an epoch, can't correct rows either. The range is compared again after it, until nothing
+differs.
 """
 
 from __future__ import annotations
