@@ -1,4 +1,4 @@
-"""How far one partition has been read.
+"""The progress of one partition: the time through which it has been read.
 
 A heartbeat at H means that all records at or before H have been returned. Any other record at T
 means only that all records before T have, since more records at T may follow ("Heartbeat records"

@@ -117,7 +117,7 @@ class PartitionEventRecord:
     move_out_destinations: tuple[str, ...]
 
 
-# What is said of partitions, and not of data.
+# Records about partitions rather than data.
 PartitionRecord = (
     ChildPartitionsRecord | PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
 )

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from slackwater.reader.schema import SCHEMA
-from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY, MOD_NUMBER, SOURCES
+from slackwater.typed_changes import AFTER, BEFORE, KEY, MOD_NUMBER, NAMED_COLUMNS, SOURCES
 from slackwater.typed_values import arrow_type
 
 POSITION: Final = (
@@ -40,13 +40,13 @@ def typed_schema(columns: Mapping[str, str], key: Collection[str]) -> pa.Schema:
     fields = [pa.field(name, arrow_type(kind)) for name, kind in columns.items()]
     structs = {KEY: [field for field in fields if field.name in key], BEFORE: fields, AFTER: fields}
     parts = [pa.field(part, pa.struct(structs[part])) for part in SOURCES if structs[part]]
-    return pa.schema([*POSITION, *parts, GIVEN, *METADATA])
+    return pa.schema([*POSITION, *parts, NAMED_COLUMNS, *METADATA])
 
 
 def is_typed(schema: pa.Schema) -> bool:
     """Return whether a schema is that of a table's typed changes."""
     structs = [field for field in schema if field.name in SOURCES]
     others = [field.name for field in schema if field.name not in SOURCES]
-    return others == [field.name for field in (*POSITION, GIVEN, *METADATA)] and all(
+    return others == [field.name for field in (*POSITION, NAMED_COLUMNS, *METADATA)] and all(
         pa.types.is_struct(field.type) for field in structs
     )

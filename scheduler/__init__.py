@@ -1,4 +1,4 @@
-"""The scheduler: what is read in an epoch, in which order, and by whom.
+"""The scheduler: it decides what is read in an epoch, in which order, and by which task.
 
 Rules stand in pure modules; the metadata store and the source of records come in as arguments.
 Nothing here knows sinks or settings files, and pyspark is imported in `spark` alone.

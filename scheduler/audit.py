@@ -1,4 +1,4 @@
-"""The audit compares an epoch's records with the numbers that Spanner states in each of them.
+"""The audit of an epoch: its records against the numbers that Spanner states in each of them.
 
 Each partition is read by one task, in commit order. So the task itself can check that no record
 came twice and that each transaction is complete in its partition. A transaction whose records lie
@@ -79,7 +79,7 @@ class _InPartition:
 
 
 class PartitionAudit:
-    """Checks the data change records of one partition in the order in which they come.
+    """The audit of one partition's data change records, in the order in which they come.
 
     Args:
         token: the partition's label, which is mostly its token.
@@ -307,7 +307,7 @@ def _outside_the_cut(
 
 
 def _not_continued(plan: Plan, low_watermark_ns: int, gaps: Collection[Gap]) -> Iterable[str]:
-    """Yield how an epoch does not go on where the last committed one ends.
+    """Yield the violation of an epoch that does not begin where the last committed one ends.
 
     A replay of an epoch that was committed already ends there instead.
     """

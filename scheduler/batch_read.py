@@ -1,10 +1,10 @@
-"""A read of the change stream between two times, in slices that are read at the same time.
+"""A batch read of the change stream between two times, in slices read in parallel.
 
-Each slice is a cut, read by one task of a plan of its own: the partitions at its start are asked of
-the change stream, and their lineage stands in a metadata store that ends with the slice. So slices
-need nothing of each other, and all records of a transaction lie in one of them, where they are
-audited. A child partition that a query kept to itself would be missing for good, because no later
-epoch reads it: the proof is always that of Proof.RECORD.
+Each slice is a cut, read by one task of a plan of its own: the change stream names the partitions
+at its start, and their lineage is in a metadata store that ends with the slice. So slices are
+independent, and all records of a transaction lie in one of them, where they are audited. A child
+partition that no query showed would be missing for good, because no later epoch reads it: the proof
+is always Proof.RECORD.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A source of change records: the protocol by which the scheduler knows Spanner, or a simulation.
+"""The protocol of a source of change records: Spanner, or a simulation.
 
 The scheduler asks it for the time, for the partitions alive at a time, for the earliest time that
 can still be read, and for the records of one partition. scheduler.spanner_source has Spanner's
@@ -32,15 +32,15 @@ class Query(Protocol):
 
     @property
     def retried(self) -> Mapping[str, int]:
-        """How often it was opened again, by gRPC's status code."""
+        """The number of times that it was opened again, by gRPC's status code."""
 
     @property
     def stalls(self) -> int:
-        """How often it stalled."""
+        """The number of times that it stalled."""
 
     @property
-    def was_asked(self) -> bool:
-        """False if the records came from a reader process, and the source was not asked."""
+    def queried_source(self) -> bool:
+        """False if the records came from a reader process, and the source was not queried."""
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
         """Read until the source ends the query with OK, or the consumer has enough.

@@ -1,4 +1,4 @@
-"""Decides how far ahead of Spanner's clock an epoch ends: by the time that its tasks take to begin.
+"""The lead of an epoch's end over Spanner's clock: the time that its tasks take to begin.
 
 After a low watermark is chosen, Spark logs it, plans a job and starts the job's tasks; only then
 are partition queries opened. Records committed in between would have to wait for the next epoch. So

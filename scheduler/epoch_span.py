@@ -1,4 +1,4 @@
-"""Decides how much time the next epoch covers, from the records and durations of the last ones.
+"""The span of the next epoch, chosen from the records and durations of the last ones.
 
 When a pipeline is far behind, few large epochs are better than many small ones, because each costs
 Spark a job and the sink a commit. But a single epoch over days of records would show no progress
@@ -135,8 +135,10 @@ def _keeps_up_s(cost: EpochCost, pause_s: float) -> float:
     if fixed_s <= 0:
         return 0.0
     catches_up_s = 2 * fixed_s / (1 - cost.per_second) if cost.per_second < 1 else math.inf
-    share = (1 - _FIXED_SHARE_LEAST) / _FIXED_SHARE_LEAST
-    is_efficient_s = share * fixed_s / cost.per_second if cost.per_second > 0 else math.inf
+    variable_to_fixed = (1 - _FIXED_SHARE_LEAST) / _FIXED_SHARE_LEAST
+    is_efficient_s = (
+        variable_to_fixed * fixed_s / cost.per_second if cost.per_second > 0 else math.inf
+    )
     return min(catches_up_s, is_efficient_s)
 
 

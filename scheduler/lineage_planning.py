@@ -1,4 +1,4 @@
-"""The I/O of planning for partitions: reads and writes the store for the rules of lineage."""
+"""The I/O of planning for the rules of lineage: reads and writes of partitions in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spreads an epoch's root partitions over tasks."""
+"""The distribution of an epoch's root partitions over tasks."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def balance(
     """
     if tasks_max < 1:
         raise ValueError(f"a plan needs at least one task, not {tasks_max}")
-    shares: list[list[Partition]] = [[] for _ in range(min(tasks_max, len(roots)))]
-    loads = [(0, index) for index in range(len(shares))]
+    roots_by_task: list[list[Partition]] = [[] for _ in range(min(tasks_max, len(roots)))]
+    loads = [(0, index) for index in range(len(roots_by_task))]
     for root in sorted(roots, key=lambda root: -partition_load.get(root.label, 0)):
         load, index = loads[0]
-        shares[index].append(root)
+        roots_by_task[index].append(root)
         heapreplace(loads, (load + _QUERY_RECORDS + partition_load.get(root.label, 0), index))
-    return [Task(plan, index, tuple(share)) for index, share in enumerate(shares)]
+    return [Task(plan, index, tuple(own)) for index, own in enumerate(roots_by_task)]

@@ -1,4 +1,4 @@
-"""The I/O of planning: reads Spanner's clock and the metadata store for the pure rules."""
+"""The I/O of planning: it reads Spanner's clock and the metadata store for the pure rules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PRUNE_EVERY_S: Final = 60.0
 
 
 class Planner:
-    """Chooses epochs and plans them; a pipeline has one, in the process that drives it."""
+    """The planner of a pipeline's epochs, in the process that drives it."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Planner:
         """Return the last low watermark, None for none.
 
         A table is read again between epochs. So a run that ends when it has caught up goes on for
-        those that are not finished: the next run would begin with them anew.
+        those that are not finished: the next run would read them again from the beginning.
         """
         until_ns = self._options.caught_up_at_ns
         if until_ns is None or base_ns is None or base_ns < until_ns:
@@ -178,13 +178,13 @@ class Planner:
         if end_ns == start_ns:
             return []
         # A crash may have come after the sink's commit and before the store recorded it. And a
-        # former owner learns here that it is one.
+        # process that has lost the pipeline learns of it here.
         is_committed = self._commit_epoch(start_ns)
         self._require_uncommitted(start_ns, end_ns)
         if gap := self._gap_at(start_ns):
             return self._plan_over(gap, end_ns)
         if not (is_committed and self._has_lineage_at(start_ns)):
-            self._find_partitions_anew(start_ns)
+            self._rediscover_partitions(start_ns)
         return self._plan(start_ns, end_ns)
 
     def commit(self, watermark_ns: int) -> None:
@@ -274,7 +274,7 @@ class Planner:
 
         Partitions that ended longer ago than keep_ns may have been removed. And a store that was
         set to a later low watermark has only partitions that start there. Those of another
-        partition mode are none of the stream's as it is now.
+        partition mode are no longer the stream's.
         """
         name, pipeline = self._options.pipeline, self._store.pipeline(self._options.pipeline)
         return (
@@ -287,7 +287,7 @@ class Planner:
             )
         )
 
-    def _find_partitions_anew(self, watermark_ns: int) -> None:
+    def _rediscover_partitions(self, watermark_ns: int) -> None:
         """Set a store that is older than the checkpoint to the checkpoint's low watermark.
 
         Its lineage may be older than the output: partitions that have ended since would be read

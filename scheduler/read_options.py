@@ -1,4 +1,4 @@
-"""How tasks read: values of the options, without the code that reads.
+"""The options with which tasks read, without the code that reads.
 
 Spark loads the source in processes that read nothing. Beside the reading code, each of them would
 load the clients of Spanner and of the metadata store for these values.
@@ -28,11 +28,11 @@ class Proof(StrEnum):
 
 
 class Reading(StrEnum):
-    """How an epoch's records come from Spanner.
+    """A way in which an epoch's records come from Spanner.
 
     BOUNDED: each partition is asked once an epoch, by a query with the epoch's end. CONTINUOUS: a
     process beside the workers keeps a query of each partition open, and tasks take the epoch's
-    records from there: see scheduler.continuous.
+    records from there, as scheduler.continuous explains.
     """
 
     BOUNDED = "bounded"
@@ -40,7 +40,7 @@ class Reading(StrEnum):
 
 
 class AuditMode(StrEnum):
-    """The fate of an epoch that breaks what the change stream promises: see scheduler.audit.
+    """The treatment of an epoch that breaks what the change stream promises.
 
     STOP: it is not committed, and read again. LOG: it is committed, and the evidence logged.
     """

@@ -87,7 +87,7 @@ _Priority = Annotated[Literal["low", "medium", "high"], AnyCase]
 
 
 class StreamSettings(Section):
-    """Which change stream is read, from when to when, and how Spanner is asked."""
+    """The change stream to read, the bounds of the read, and the options of its queries."""
 
     project: Annotated[str, _name_of("project"), Field(description="the project")]
     instance: Annotated[str, _name_of("instance"), Field(description="the instance")]
@@ -121,7 +121,7 @@ class StreamSettings(Section):
 
 
 class ReadingSettings(Section):
-    """How long an epoch is, and how it is read."""
+    """The length of an epoch, and the way in which it is read."""
 
     max_span: Annotated[int, Duration(_SECOND_MS, parse_duration_ms("7d"))] = Field(
         default=_DAY_MS, description="the longest time that one epoch covers"

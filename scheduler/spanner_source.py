@@ -20,12 +20,12 @@ from slackwater.state.models import Partition
 from slackwater.timestamp import seconds_to_ns
 
 _LONG_AGO_NS: Final = 0
-# Records that expire while the first queries run would fail them.
+# The first queries would fail if their records expired meanwhile.
 _GRACE_NS: Final = seconds_to_ns(60)
 
 
 class SpannerSource:
-    """A change stream of Spanner's: see change_source.ChangeSource.
+    """A change stream of Spanner's as a change_source.ChangeSource.
 
     Args:
         connection: to the database.
@@ -80,7 +80,7 @@ class SpannerSource:
         return self._functions
 
     def check(self) -> None:
-        """Look the change stream up; see read_change_stream_info for what can be wrong."""
+        """Look the change stream up; errors as read_change_stream_info raises them."""
         self.info()
 
     def require_same_functions(self) -> None:

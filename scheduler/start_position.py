@@ -1,4 +1,4 @@
-"""Where a new pipeline starts: "now", "earliest" or a time, as a low watermark."""
+"""The start of a new pipeline, "now", "earliest" or a time, as a low watermark."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ one: reader, state, scheduler and spark_sink. The packages here make a program o
 down this list only:
 
 - cli: the command line; parses, prints, decides the exit code.
-- commands: what each command does. demo: the demonstration on the emulator.
-- testing: what the demo and the tests share: emulator, plain client, comparison.
+- commands: the commands. demo: the demonstration on the emulator.
+- testing: for the demo and the tests: emulator, plain client, comparison.
 - monitoring: HTTP, metrics, traces, logs, the page, the live view.
 - tail: changes to a terminal, without Spark.
-- pipeline: the life of a pipeline: who runs it, its query, failures, recovery.
+- pipeline: the life of a pipeline: its owner, its query, failures, recovery.
 - config: settings, from YAML and the environment.
 - errors: the errors of all of these.
 """

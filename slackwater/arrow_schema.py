@@ -1,4 +1,4 @@
-"""Arrow's schema of a data frame's, on each version of Spark that is supported."""
+"""The Arrow schema of a data frame, on each version of Spark that is supported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-# Spark 4.1 gives times in UTC unless told otherwise; Spark 4.2 wants the time zone said.
+# Spark 4.1 gives times in UTC by default; Spark 4.2 requires the time zone.
 _IN_UTC: Final[dict[str, Any]] = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )

@@ -76,7 +76,7 @@ def init(
     )
     init_options = commands.InitOptions(config, names, sink, pipeline, path, kafka_servers, force)
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    made = commands.init(init_options, commands.ask if is_terminal else None)
+    made = commands.init(init_options, commands.prompt_at_terminal if is_terminal else None)
     show(f"{config}: {made.source.path}, {made.stream_text}")
     if check:
         from slackwater.commands.check import print_checks

@@ -1,4 +1,4 @@
-"""Spanner's column types, and what each is in typed columns: the type in Spark SQL.
+"""Spanner's column types, and their types in Spark SQL in typed columns.
 
 Sink and source share this: a mirror, a typed changelog and a notebook show a value in the same way.
 """
@@ -33,7 +33,7 @@ _LENGTH: Final = re.compile(r"\(.*\)")
 
 
 def element_type(spanner_type: str) -> str | None:
-    """Return the type of an array's elements; None if the type is no array's."""
+    """Return the type of an array's elements; None if the type is not an array."""
     match = _ARRAY.fullmatch(spanner_type)
     return match and (match.group(1) or match.group(2))
 

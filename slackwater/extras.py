@@ -1,6 +1,6 @@
 """The parts of the program that are installed with an extra, such as slackwater[delta].
 
-The package alone reads change streams, in a notebook on somebody's Spark and by `slackwater tail`.
+The package alone reads change streams, in a notebook with its own Spark and by `slackwater tail`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def needed(settings: Settings) -> list[str]:
 
 
 def require_extras(pipelines: Iterable[Settings]) -> None:
-    """Require that what pipelines need is installed.
+    """Require that the extras that pipelines need are installed.
 
     Raises:
         MissingExtraError: it is not; the hint has the command.
@@ -53,7 +53,7 @@ def require_extras(pipelines: Iterable[Settings]) -> None:
 
 
 def missing_error(extras: Sequence[str]) -> MissingExtraError:
-    """Return the error that says how extras are installed."""
+    """Return the error that explains how to install extras."""
     return MissingExtraError(
         f"these parts of slackwater are not installed: {', '.join(extras)}.",
         f"pip install 'slackwater[{','.join(extras)}]'",
@@ -69,7 +69,7 @@ def extra_of(error: BaseException) -> str | None:
 
 
 def _brings(modules: Sequence[str], name: str) -> bool:
-    """Return whether a module is one of some, around one of them, or in it."""
+    """Return whether a module is one of these, a package around one, or a module in one."""
     return any(f"{m}.".startswith(f"{name}.") or name.startswith(f"{m}.") for m in modules)
 
 

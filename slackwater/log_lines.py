@@ -1,4 +1,4 @@
-"""The form of lines: of the log, the same from this program and from Spark's Python workers."""
+"""The format of log lines, the same from this program and from Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import structlog
 from slackwater.printing import in_one_line
 from slackwater.secrecy import masked
 
-# Tells Spark's workers a level and a format. Those of a notebook are not told: its log is its own.
+# Sets the level and format of Spark's workers, except those of a notebook, which has its own log.
 _VARIABLE: Final = "SLACKWATER_WORKER_LOG"
-# The variables that the workers' environment has besides.
+# Further variables of the workers' environment.
 WORKER_ENVIRONMENT: Final[dict[str, str]] = {}
 _ORDER: Final = ["timestamp", "level", "event", "pipeline", "epoch"]
-# What each event is given before its line is made.
+# The processors of each event before its line is made.
 EVENT_PROCESSORS: Final[Sequence[Any]] = (
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -28,14 +28,14 @@ EVENT_PROCESSORS: Final[Sequence[Any]] = (
 
 
 def write_utf8() -> None:
-    """Write UTF-8 whatever the locale says: names and values have characters of all kinds."""
+    """Write UTF-8 in any locale: names and values have characters of all kinds."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 class _MaskingFormatter(structlog.stdlib.ProcessorFormatter):
-    """Makes lines without secrets, and safe for a terminal."""
+    """A formatter of lines without secrets, safe for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return in_one_line(masked(super().format(record)))
@@ -46,7 +46,7 @@ def handler(log_format: str, processors: Sequence[Any] = EVENT_PROCESSORS) -> lo
 
     Args:
         log_format: console for key=value, json for a JSON object per line.
-        processors: what events of the standard library's loggers are given before.
+        processors: those of events of the standard library's loggers.
     """
     render: Any = (
         structlog.processors.JSONRenderer()
@@ -64,7 +64,7 @@ def handler(log_format: str, processors: Sequence[Any] = EVENT_PROCESSORS) -> lo
 
 
 def require_of_workers(level: str, log_format: str) -> None:
-    """Have the workers of a Spark that starts later write lines of this level and format."""
+    """Set the level and format of log lines of Spark's workers; before Spark starts."""
     WORKER_ENVIRONMENT[_VARIABLE] = f"{level} {log_format}"
 
 

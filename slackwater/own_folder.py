@@ -1,4 +1,4 @@
-"""Folders among the temporary files, where every user of a machine may have been first."""
+"""Folders among the temporary files, where another user may have made them first."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def own_folder(folder: Path) -> Path:
     """Make a folder that only this user can enter, or close the one that is there; return it.
 
     Raises:
-        OSError: there is one of that name that is another user's, that others can write to, or that
-            is a link.
+        OSError: there is such a folder, and it is another user's, others can write to it, or it is
+            a link.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()

@@ -1,7 +1,7 @@
-"""Makes text safe to show, and prints it; nothing else of the program prints.
+"""The printing of text, made safe to show; nothing else of the program prints.
 
 Names, tokens, reasons and values come from databases and their clients. On a terminal some of their
-marks are commands, others turn the order of what follows, and some break lines.
+characters are commands, others reverse the direction of text, and some break lines.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import re
 import sys
 from typing import Final
 
-# C0, DEL and C1; the marks that change the direction of text; line and paragraph separator.
+# C0, DEL and C1; characters that change the direction of text; line and paragraph separator.
 _MARKS: Final = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _UNSAFE: Final = re.compile(f"[{_MARKS}]")
 
 
 def in_one_line(text: str) -> str:
-    r"""Return text with each mark that is not to be shown as JSON writes it, such as \u001b.
+    r"""Return text with JSON's escapes, such as \u001b, for characters that are not safe to show.
 
-    Inside a JSON text the escape means the same as the mark.
+    Inside a JSON text the escape means the same as the character.
     """
-    # Nearly all text is printable, which is soon seen.
+    # Nearly all text is printable, which is fast to check.
     return text if text.isprintable() else _UNSAFE.sub(_escaped, text)
 
 

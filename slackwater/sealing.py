@@ -1,9 +1,9 @@
 """Texts with secrets, sealed for their way to Spark's workers.
 
-The options of a source and the functions that tasks call stand in Spark's plans, which it logs,
-shows and broadcasts. So a text that holds a secret is encrypted there. The key comes from another
-text, which is never on that way: on the driver's machine it is in a file of this process alone, new
-at each start; on a cluster it is the secret by which Spark's processes know each other.
+The options of a source and the functions that tasks call are in Spark's plans, which it logs, shows
+and broadcasts. So a text that holds a secret is encrypted there. The key comes from another text,
+which is never sent with them: on the driver's machine it is in a file of this process alone, new at
+each start; on a cluster it is the secret by which Spark's processes authenticate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
-# What Spark calls the variable in which an executor has the application's secret.
+# Spark's name of the variable with the application's secret in an executor.
 _OF_EXECUTORS: Final = "_SPARK_AUTH_SECRET"
 _PREFIX: Final = "sealed:"
 _BETWEEN_FILES: Final = ","
@@ -32,19 +32,19 @@ _INFO: Final = b"slackwater: options and functions of Spark's tasks"
 
 
 class UnsealError(Exception):
-    """A sealed text was met where its key is not; has what worker_errors takes to the driver."""
+    """A sealed text has no key here; with the fields that worker_errors takes to the driver."""
 
     hint = "See what docs/security.md says of executors"
 
     @property
     def message(self) -> str:
-        """What is missing."""
+        """The message: the key that is missing."""
         return str(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What texts are sealed with.
+    """The key with which texts are sealed.
 
     Attributes:
         secret: any text that is hard to guess.
@@ -62,7 +62,7 @@ class _Own:
 
 
 def seal(text: str) -> str:
-    """Return a text from which unseal() makes the given one where the key is."""
+    """Return a sealed text, which unseal() turns back where the key is known."""
     key = _Own.key or use()
     if not key.secret:
         return text
@@ -71,7 +71,7 @@ def seal(text: str) -> str:
 
 
 def unseal(text: str) -> str:
-    """Return what a sealed text holds; any other text is returned as it is.
+    """Return the content of a sealed text; any other text is returned as it is.
 
     Raises:
         UnsealError: this machine has no key for it.

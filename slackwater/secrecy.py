@@ -1,9 +1,9 @@
-"""What is secret in settings, and the filter that takes it out of what people read.
+"""The secrets in settings, and the filter that removes them from all text for people.
 
-The filter stands where text leaves the program for people: log lines, messages, what the page
-shows, and the reason of a failure on its way into the metadata store. It knows the secrets of the
-settings that this process has loaded, and the places at which a URL or an option has one, which
-may be in settings that can't be loaded.
+The filter is applied where text leaves the program: log lines, messages, the page, and the reason
+of a failure on its way into the metadata store. It knows the secrets of the settings that this
+process has loaded, and the places at which a URL or an option has one, which may be in settings
+that can't be loaded.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ SECRET_NAME: Final = re.compile(
     r"|(^|[._-])(sas|pwd|service_account_key)([._-]|$)|fixed\.token",
     re.IGNORECASE,
 )
-# Names of what is not secret, though a part of it sounds so.
+# Names of values that are not secret, though a part of the name suggests it.
 _NO_SECRET: Final = re.compile(
     r"access[._-]?key[._-]?id$|\.(provider|class|type|algorithm|enabled|mechanism|location|path)$"
     r"|token[._-](endpoint|url)|application_credentials$|_file$|\.file$|^(?-i:(OLD)?PWD)$",
     re.IGNORECASE,
 )
-# Of a URL, whose password may hold any sign: what is before its last @.
+# In a URL, whose password may hold any character: the text before its last @.
 _IN_URL: Final = re.compile(r"""(?<=://)([^/\s:@"']*):([^\s"']+)@""")
 _BEFORE_HOST: Final = re.compile(r"""(?:^(?!.*://)|://)[^/\s:@"']*:([^\s"']+)@""")
 # An option in a URL, in a JAAS configuration or in JSON, perhaps in quotes that are escaped.
 _OPTION: Final = r"(?i)([\w.-]*(?:passw|secret|jaas|pwd)[\w.-]*(?:\\?[\"'])?\s*[=:]\s*)"
 _QUOTED: Final = re.compile(_OPTION + r"""(\\?["'])((?:(?!\2).)+)""")
 _PLAIN: Final = re.compile(_OPTION + r"""([^\s&;,"'}\]\\]+)""")
-# A shorter one would take parts of ordinary words away.
+# Removing a shorter one would damage ordinary words.
 _LENGTH_MIN: Final = 5
 
 _PROGRAM: Final = "slackwater"
@@ -49,10 +49,10 @@ def is_secret(name: str) -> bool:
 
 
 def keep_secret(values: Mapping[str, Any]) -> None:
-    """Take the secrets among values, by their names, out of all that is shown from now on.
+    """Remove the secrets among values, by their names, from all text shown from now on.
 
-    A password that is also a word of what may be shown, such as the user's name, is only taken out
-    where passwords stand: otherwise that word would go from every line.
+    A password that is also an ordinary word, such as the user's name, is only removed where
+    passwords stand: otherwise that word would be missing from every line.
 
     Args:
         values: settings or options by name; sections may be nested.
@@ -92,14 +92,14 @@ def _texts_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 def _secrets_of(name: str, value: str) -> Iterator[str]:
     if value and is_secret(name):
         yield value
-    # Even of a URL whose scheme was forgotten.
+    # Even of a URL without its scheme.
     yield from (match[1] for match in _BEFORE_HOST.finditer(value))
     yield from (match[3] for match in _QUOTED.finditer(value))
     yield from (match[2] for match in _PLAIN.finditer(value))
 
 
 def masked(text: str) -> str:
-    """Return a text without the secrets that are known, or stand where secrets stand."""
+    """Return a text without known secrets and without values at the places of secrets."""
     for secret in sorted(_SECRETS, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, SHOWN)
@@ -107,7 +107,7 @@ def masked(text: str) -> str:
 
 
 def _by_place(text: str) -> str:
-    """Return a text without what stands where secrets stand."""
+    """Return a text without values at the places of secrets."""
     text = _IN_URL.sub(rf"\1:{SHOWN}@", text)
     text = _QUOTED.sub(rf"\1\2{SHOWN}", text)
     return _PLAIN.sub(rf"\1{SHOWN}", text)

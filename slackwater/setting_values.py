@@ -1,4 +1,4 @@
-"""How settings are written in YAML and in environment variables, and the base of their sections.
+"""The forms of settings in YAML and in environment variables, and the base of their sections.
 
 The sinks' settings use this, too, so it lies below the settings as a whole (slackwater.config).
 """
@@ -40,7 +40,7 @@ def listed(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
 
-def _in_small_letters(value: object) -> object:
+def _in_lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
@@ -52,7 +52,7 @@ _DURATION_SCHEMA: Final = {"type": "string", "pattern": f"^{DURATION}$"}
 
 
 class _Parsed(ABC):
-    """Annotates a number that is parsed before pydantic looks, which takes true for 1."""
+    """An annotation of a number that is parsed before pydantic, which takes true for 1."""
 
     @abstractmethod
     def parse(self, value: object) -> int:
@@ -71,7 +71,7 @@ class _Parsed(ABC):
 
 @dataclass(frozen=True)
 class Duration(_Parsed):
-    """Annotates milliseconds that are written as a duration, such as 90s.
+    """An annotation of milliseconds that are written as a duration, such as 90s.
 
     Attributes:
         least_ms, most_ms: bounds; None for none.
@@ -93,7 +93,7 @@ class Duration(_Parsed):
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Return what an editor takes for a duration."""
+        """Return the schema of a duration, for editors."""
         del schema, handler
         return {"anyOf": [_DURATION_SCHEMA, {"const": 0}]}
 
@@ -105,7 +105,7 @@ def is_duration(schema: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class WholeNumber(_Parsed):
-    """Annotates a whole number, which may be written as text.
+    """An annotation of a whole number, which may be written as text.
 
     Attributes:
         least, most: bounds.
@@ -144,8 +144,8 @@ def _whole_number(value: object) -> int:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
 TextMapping = Annotated[dict[str, str], BeforeValidator(from_json)]
-AnyCase: Final = BeforeValidator(_in_small_letters)
-# An environment variable, or an option, that is there and empty.
+AnyCase: Final = BeforeValidator(_in_lower_case)
+# An environment variable, or an option, that is set and empty.
 EmptyIsNone: Final = BeforeValidator(_none_if_empty)
 
 
@@ -157,7 +157,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class KeysOfKinds:
-    """Annotates a section that is one of several kinds.
+    """An annotation of a section that is one of several kinds.
 
     Attributes:
         keys: returns those of all kinds.
@@ -178,9 +178,9 @@ def keys_of(section: FieldInfo) -> Sequence[str]:
 
 
 def reason_of(problem: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, of one of pydantic's errors()."""
+    """Return the message for a value from one of pydantic's errors()."""
     if problem["type"] == "string_pattern_mismatch":
-        # An address may hold a password, even where it is not one that can be told apart.
+        # An address may hold a password, even if it can't be parsed.
         shown = "it" if "@" in problem["input"] else repr(problem["input"])
         return f"{shown} must match {problem['ctx']['pattern']}"
     return str(problem["msg"]).removeprefix("Value error, ")

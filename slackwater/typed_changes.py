@@ -20,17 +20,17 @@ from slackwater.typed_values import ValueTypeError, arrow_array, is_of_type
 KEY: Final = "key"
 BEFORE: Final = "before"
 AFTER: Final = "after"
-# The struct columns that hold a table's columns, each with the field of a mod that it is made of.
+# The struct columns with a table's columns, each with the field of a mod that it is made from.
 SOURCES: Final = {KEY: "keys", BEFORE: "old_values", AFTER: "new_values"}
 # The mod type whose changes have no such row.
 _MOD_TYPE_WITHOUT: Final = {BEFORE: "INSERT", AFTER: "DELETE"}
 MOD_NUMBER: Final = pa.field("mod_number", pa.int32())
 # The names of the columns that a change has; it says nothing of the others.
-GIVEN: Final = pa.field(
+NAMED_COLUMNS: Final = pa.field(
     "given", pa.struct([(BEFORE, pa.list_(pa.string())), (AFTER, pa.list_(pa.string()))])
 )
 BAD_COLUMNS: Final = pa.field("bad_columns", pa.list_(pa.string()))
-# How many are converted at once: Spark's batches have 10,000 records, of any number of mods.
+# The most converted at once: Spark's batches have 10,000 records, of any number of mods.
 MODS_MAX: Final = 10_000
 
 Values = Mapping[str, Any]
@@ -66,8 +66,8 @@ def typed_changes(
     Args:
         records: rows of the output's schema; those of other tables are left out.
         table: the table's full name.
-        schema: of the typed changes. A column that it lacks is left out, and one that a mod says
-            nothing of is NULL.
+        schema: of the typed changes. A column that it lacks is left out, and one without a
+            value in a mod is NULL.
         columns: those of the records; None if they are the schema's.
         is_checked: a value that is not of its column's type becomes NULL, and is reported in
             BAD_COLUMNS, which the batch has at its end.
@@ -87,7 +87,7 @@ def typed_changes(
     made: dict[str, pa.Array] = {
         MOD_NUMBER.name: pa.array(np.arange(len(first)) - first, MOD_NUMBER.type),
         **{part: typed.struct(schema.field(part)) for part in SOURCES if part in schema.names},
-        GIVEN.name: typed.named_columns(),
+        NAMED_COLUMNS.name: typed.named_columns(),
     }
     made.update((name, rows.column(name)) for name in copied)
     if bad is None:
@@ -172,7 +172,7 @@ class _Mods:
 
     def named_columns(self) -> pa.Array:
         """Return for each mod the columns that it has a value of, but for the key's."""
-        struct = self._schema.field(GIVEN.name).type
+        struct = self._schema.field(NAMED_COLUMNS.name).type
         # A table whose columns were all filtered out has none.
         has_columns = AFTER in self._schema.names
         names = [self._name(item) for item in self._schema.field(AFTER).type] if has_columns else []

@@ -17,7 +17,7 @@ import pyarrow as pa
 from slackwater.column_types import element_type, spark_type
 from slackwater.timestamp import ns_to_us, parse_date, parse_rfc3339
 
-# What conversions raise, Arrow's among them.
+# The errors of conversions, Arrow's among them.
 _NOT_OF_TYPE: Final = (ValueError, TypeError, ArithmeticError)
 
 _ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -87,7 +87,7 @@ def is_of_type(value: Any, kind: pa.DataType) -> bool:
 
 
 def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return what makes of a JSON value what Arrow takes; NULL stays None."""
+    """Return the conversion of a JSON value to Arrow's input; NULL stays None."""
     if pa.types.is_list(kind):
         return partial(_list, _converter(kind.value_type))
     return partial(_value, _CONVERTERS[kind.id])

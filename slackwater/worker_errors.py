@@ -1,9 +1,9 @@
-"""How an error of ours crosses from a Python process that Spark runs to the driver, whole.
+"""The transfer of our errors from a Python process that Spark runs to the driver, whole.
 
 Spark hands the driver nothing but the text that Python prints for an exception, somewhere inside a
-text of its own. So at the boundary an error of ours is raised again as a WorkerError: what people
-read comes first, and the last line is a JSON object with class, message and hint, whatever lines,
-quotes or letters these hold. A Spark expression can raise the same text.
+text of its own. So at the boundary an error of ours is raised again as a WorkerError: the readable
+text comes first, and the last line is a JSON object with class, message and hint, in which any
+lines, quotes or letters are escaped. A Spark expression can raise the same text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The names of file formats that the sinks write, and what Spark has to be told to write them."""
+"""The names of file formats that the sinks write, and Spark's options for writing them."""
 
 from collections.abc import Mapping
 from typing import Final

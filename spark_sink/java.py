@@ -1,6 +1,6 @@
 """The way into the JVM behind PySpark: nothing else in spark_sink imports py4j or such attributes.
 
-What comes back are py4j's proxies of Java objects. They have no types, hence Any.
+The results are py4j's proxies of Java objects. They have no types, so they are Any.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def map_in_arrow(
     function: Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]],
     schema: str | DataType,
 ) -> DataFrame:
-    """Return what a function makes of each partition; see DataFrame.mapInArrow.
+    """Return a function's result for each partition; see DataFrame.mapInArrow.
 
     PySpark's own method asks for pandas, which it does not use. What the function raises of our
     errors reaches the driver whole; see worker_errors.

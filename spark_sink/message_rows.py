@@ -1,4 +1,4 @@
-"""Makes messages of an epoch's records with Spark: rows of an envelope's table, key and value."""
+"""The messages of an epoch's records, made with Spark: rows with table, key and value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The columns that order messages as the database changed.
 ORDER: Final = ("commit_timestamp", "server_transaction_id", "record_sequence", "number")
 _TIMESTAMPS: Final = ("commit_timestamp", "low_watermark")
-# A number that rows of the same key have in common, whatever the form of their messages.
+# A number that rows of the same key share, in any form of their messages.
 ROW_HASH: Final = "row_hash"
 # From a record, its timestamps as datetime, to table_name, key and value of each message.
 Wrap = Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]

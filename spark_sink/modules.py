@@ -1,4 +1,4 @@
-"""Finds the classes of a package, so that a new sink or envelope is a new file and nothing else.
+"""The search for a package's classes, by which a new sink or envelope is just a new file.
 
 An explicit list would be one more file to touch, and one that can be forgotten. A package is listed
 once for each process that asks.

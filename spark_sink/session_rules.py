@@ -1,7 +1,7 @@
-"""The settings of Spark on which rests what lands.
+"""The settings of Spark on which the output depends.
 
-With other values a number that does not fit becomes NULL, an old date another one, or a missing
-file is passed over, without a word.
+With other values a number that does not fit becomes NULL, an old date becomes another one, or a
+missing file is skipped, without any message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REQUIRED: Final[Mapping[str, str]] = {
     # A TIMESTAMP is a point in time.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     MICROSECONDS[0]: MICROSECONDS[1],
-    # Other readers of the files, and the Arrow that writes some of them, know no other form.
+    # Other readers of the files, and Arrow, which writes some of them, support no other form.
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.binaryAsString": "false",
     # Dates before 1582 stay what they are.
@@ -43,18 +43,18 @@ REQUIRED: Final[Mapping[str, str]] = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
-# Each brings back what a former version of Spark did.
-FORMER: Final = "spark.sql.legacy."
+# Each restores the behavior of an earlier version of Spark.
+_LEGACY_PREFIX: Final = "spark.sql.legacy."
 
 
 def wrong_settings(conf: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with settings of Spark; nothing if all promises hold.
+    """Yield a message for each setting of Spark that breaks a promise.
 
     Args:
         conf: those that are set.
     """
     for name, value in sorted(conf.items()):
-        if name.startswith(FORMER):
+        if name.startswith(_LEGACY_PREFIX):
             yield f"{name} can't be set: it changes what lands"
         elif value.lower() != REQUIRED.get(name, value).lower():
             yield f"{name} can't be {value}: what lands rests on {REQUIRED[name]}"

@@ -34,7 +34,7 @@ class EpochSummary:
 
 @dataclass(frozen=True, slots=True)
 class OutputPosition:
-    """How far an output is written; low watermarks in whole microseconds, UTC.
+    """The position of an output; low watermarks in whole microseconds, UTC.
 
     Attributes:
         complete: every epoch through this low watermark is visible, and so is the initial scan;
@@ -49,10 +49,10 @@ class OutputPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Former:
-    """The tables and columns of an epoch that are not the former ones of the same name.
+class RecreatedTables:
+    """The tables and columns that were dropped and made again, under the same name.
 
-    Changes up to the times named here are of the former ones, whose rows and values are gone.
+    Changes up to the times named here belong to the former ones, whose rows and values are gone.
 
     Attributes:
         tables: a time before the name's table became what it is, by the full name.
@@ -64,7 +64,7 @@ class Former:
 
 
 class Sink(Protocol):
-    """Writes epochs; unless its class says otherwise, each exactly once, however often replayed."""
+    """A writer of epochs: each exactly once, however often replayed, unless its class differs."""
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Write one epoch where no reader sees it yet.
@@ -116,7 +116,7 @@ class Sink(Protocol):
         """
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
-        """Return how far the output is written; None if the destination can't tell.
+        """Return the position of the output; None if the destination can't tell.
 
         Only the pipeline's owner may ask: what former owners have staged is removed first, so that
         a former owner that wakes up makes nothing visible after this.
@@ -150,12 +150,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What became of a chunk.
+    """The result of a chunk.
 
     Attributes:
         is_done: the output has its rows; otherwise the same range has to be read again after the
             next epoch.
-        corrected: the number of rows that the output did not have so.
+        corrected: the number of rows that differed in the output.
     """
 
     is_done: bool
@@ -167,7 +167,7 @@ class Rescannable(Protocol):
     """A sink that can be given a table's rows again while the changes go on."""
 
     def warm_up(self, spark: SparkSession, table: str) -> None:
-        """Do once what makes the first take_chunk() slow; beside the epochs, on another thread."""
+        """Do the slow part of the first take_chunk() early, on another thread than the epochs."""
 
     def take_chunk(self, spark: SparkSession, chunk: Chunk) -> ChunkResult:
         """Take a chunk between two epochs: the one that ends at its low watermark, and the next.
@@ -191,12 +191,12 @@ class Rescannable(Protocol):
 
 @runtime_checkable
 class TaskWriting(Protocol):
-    """A sink whose files the tasks that read may write by themselves."""
+    """A sink whose files can be written by the tasks that read."""
 
     def task_writer(
         self, spark: SparkSession, schema: StructType, *, is_scan: bool = False
     ) -> str | None:
-        """Return how tasks write epochs: the text of a TaskWriter; None if Spark has to write.
+        """Return the text of a TaskWriter, with which tasks write epochs; None if Spark has to.
 
         What tasks hand on then takes the place of the records in stage() and add_scanned(). Only
         the pipeline's owner may ask.
@@ -212,8 +212,8 @@ class TaskWriting(Protocol):
 class CurrentRows(Protocol):
     """A sink that keeps the rows that its tables have, not only their changes."""
 
-    def forget_former(self, former: Former) -> None:
-        """Have the next epoch to be published drop what former tables and columns left."""
+    def drop_recreated(self, recreated: RecreatedTables) -> None:
+        """Have the next published epoch drop the rows and values of former tables and columns."""
 
 
 @runtime_checkable

@@ -1,8 +1,7 @@
 """The names that outputs have for a table of Spanner's: of a folder, a topic, a view.
 
-A table may be named with almost any mark, of which folders, URLs and topics take few. Two tables
-never share a folder or a topic. Views take fewer marks yet: where two tables would share one, both
-are refused.
+A table's name may have almost any character; folders, URLs and topics allow few. Two tables never
+share a folder or a topic. Views allow even fewer: if two tables would share one, both are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from slackwater.spark_sink.errors import TableNameError
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# File systems take 255 bytes and Kafka 249, and some of them are for what is put beside the name.
+# File systems take 255 bytes and Kafka 249, of which prefixes and suffixes need some.
 _BYTES_MAX: Final = 200
 _NOT_IN_VIEWS: Final = re.compile(r"[^A-Za-z0-9_]")
 
@@ -65,7 +64,7 @@ def view_names(tables: Iterable[str], remedy: str = "") -> dict[str, str]:
 
     Args:
         tables: their full names.
-        remedy: what else helps if two tables have the same.
+        remedy: besides leaving one of the tables out.
 
     Raises:
         TableNameError: two would have the same; Spark ignores case in names.

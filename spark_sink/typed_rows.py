@@ -79,7 +79,7 @@ def typed_rows(
                 [by_name[name] for name in made_schema.names], schema=made_schema
             )
 
-    # Tasks know the columns; in each record their list is longer than what it says of itself.
+    # Tasks know the columns; in each record their list is longer than its own fields.
     records = changes.where(F.col("table_name") == table).drop("column_types")
     return map_in_arrow(records, in_task, made)
 

@@ -1,6 +1,6 @@
 """The commit of an epoch: the one place where the low watermark rises and partition ends count.
 
-And its opposite: a store that knows less than the output, or more, is set to where the output ends.
+And the reverse: a store that is behind the output, or ahead of it, is set to where the output ends.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def restart_at(
     mode: str | None = None,
     generation: int | None = None,
 ) -> None:
-    """Make a low watermark the pipeline's position, whatever the store had before.
+    """Make a low watermark the pipeline's position, regardless of the store's content.
 
     Its partitions become these, and its plans and the epochs after the low watermark are removed.
-    Tasks of a former plan fail: their plan is missing.
+    Tasks of an earlier plan fail: their plan is missing.
 
     Args:
         store: the metadata store.

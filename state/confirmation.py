@@ -1,4 +1,4 @@
-"""What a committed epoch confirms of partitions: the rule, without a database.
+"""The rule by which a committed epoch confirms facts about partitions, without a database.
 
 state.commit reads the plan's rows for it and writes what it returns.
 """
@@ -27,7 +27,7 @@ class Confirmed(NamedTuple):
 def confirm(
     claims: Collection[PartitionKey], observed_ends: Collection[PartitionKey]
 ) -> tuple[Confirmed, ...]:
-    """Return what the commit of an epoch confirms.
+    """Return the facts that the commit of an epoch confirms.
 
     All tasks of the committed plan were sealed. So they have read all that they had claimed, and
     agree on the ends.

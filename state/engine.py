@@ -1,4 +1,4 @@
-"""Opens each kind of database, and sets how its transactions begin."""
+"""The engines of each kind of database, and the settings with which their transactions begin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONNECT_SECONDS: Final = 5
 # program's own transactions are never idle for long.
 _IDLE_SECONDS: Final = 10
 _IDLE_SETTING: Final = "idle_in_transaction_session_timeout"
-# Not left to the server's default: under REPEATABLE READ a transaction that waited in
+# The server's default may differ: under REPEATABLE READ a transaction that waited in
 # Transaction.lock_announced would still not see the finished parent that it waited for, and no task
 # would claim the child.
 _ISOLATION: Final = "READ COMMITTED"

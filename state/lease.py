@@ -36,16 +36,16 @@ class LeaseObservation:
     since_s: float
 
 
-def observe(former: LeaseObservation | None, lease: Lease, now_s: float) -> LeaseObservation:
+def observe(last: LeaseObservation | None, lease: Lease, now_s: float) -> LeaseObservation:
     """Return the observation of a lease after it was read once more."""
-    if former is not None and former.lease == lease:
-        return former
+    if last is not None and last.lease == lease:
+        return last
     return LeaseObservation(lease, now_s)
 
 
-def is_expired(sighting: LeaseObservation, now_s: float, *, duration_s: float) -> bool:
+def is_expired(observation: LeaseObservation, now_s: float, *, duration_s: float) -> bool:
     """Return True if the pipeline has no owner, or its owner has not renewed for the duration."""
-    return sighting.lease.owner is None or now_s - sighting.since_s >= duration_s
+    return observation.lease.owner is None or now_s - observation.since_s >= duration_s
 
 
 def read_lease(store: Store, pipeline: str) -> Lease:

@@ -1,4 +1,4 @@
-"""Partitions as rows of the metadata store's tables: how they are read, added and replaced."""
+"""Partitions as rows of the metadata store's tables: read, added and replaced."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class PartitionKey(NamedTuple):
-    """What tells a partition from the others of its change stream.
+    """The identity of a partition in its change stream.
 
     Attributes:
         function: the placement whose read function returns the partition; empty for the change
@@ -80,7 +80,7 @@ class Partition:
 
     @property
     def label(self) -> str:
-        """The partition's name among those of its pipeline, where one text has to do."""
+        """The partition's name among those of its pipeline, as a single text."""
         return partition_label(self.key)
 
 
@@ -105,8 +105,8 @@ class Plan:
             there is none. Its epoch may have been written, so this plan has to observe the same
             ends.
         follows_failed_audit: True if an earlier attempt at the cut has failed the audit. Spanner
-            may answer the same queries in the same way, so other queries are asked: this plan is
-            read with the proof that allows no late records.
+            may answer the same queries in the same way, so this plan uses other queries: it is read
+            with the proof that allows no late records.
     """
 
     plan_id: str

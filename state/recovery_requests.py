@@ -42,15 +42,15 @@ def request_recovery(
 def take_recovery(
     store: Store, name: str, generation: int | None
 ) -> tuple[str | None, str | None] | None:
-    """Return what was requested, as from_watermark and skip_to, and forget it; None if nothing was.
+    """Return a request, as from_watermark and skip_to, and remove it; None if there is none.
 
-    It is forgotten first: if this process dies before it has done it, the pipeline fails as before,
-    and is asked again.
+    It is removed first: if this process dies before it has obeyed, the pipeline fails as before,
+    and waits for another request.
 
     Args:
         store: the metadata store.
         name: the pipeline's name.
-        generation: of the lease that this process holds; a former owner gets nothing.
+        generation: of the lease that this process holds; a process that lost it gets nothing.
 
     Raises:
         StateError: the store can't be reached.

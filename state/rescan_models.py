@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-# Why a table is read again: somebody asked, verify found it different, it is watched only now, or
-# another table has its name now.
+# The reasons for reading a table again: an operator's request, a difference that verify found, a
+# table that is watched only now, or another table that has the name now.
 REQUESTED: Final = "requested"
 REPAIR: Final = "repair"
 NEW_TABLE: Final = "new table"
@@ -16,7 +16,7 @@ _OF_LACKING: Final = frozenset({NEW_TABLE, OTHER_TABLE})
 
 
 class RescanState(StrEnum):
-    """What has become of a request to read a table again; no chunk is read unless it is RUNNING."""
+    """The state of a request to read a table again; no chunk is read unless it is RUNNING."""
 
     RUNNING = "running"
     DONE = "done"
@@ -33,7 +33,7 @@ class Rescan:
         table: the table's full name.
         requested_at_ns: by the clock of the machine that asked. It tells requests apart.
         reason: why it is read again, as status shows it.
-        state: what has become of it.
+        state: of the request.
         after_key: JSON of the key up to which the output was found equal; None at the beginning.
         records: the number of rows read so far.
         corrected: the number of rows of the output that differed.

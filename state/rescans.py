@@ -1,4 +1,4 @@
-"""Tables that are read again while the changes go on: requests, and how far their owner has come.
+"""Tables that are read again while the changes go on: the requests and their progress.
 
 Any process may ask. Only the pipeline's owner records progress, and only for the request that it
 has read: a newer one for the same table begins again at the table's beginning.
@@ -26,7 +26,7 @@ def request_rescans(
 ) -> None:
     """Record requests; each replaces an earlier one for the same table.
 
-    A table that lacks rows keeps its reason, whoever asks meanwhile.
+    A table that lacks rows keeps its reason, even if it is requested for another meanwhile.
 
     Args:
         store: the metadata store.
@@ -85,7 +85,7 @@ def stop_rescans(store: Store, pipeline: str, names: Collection[str]) -> list[st
 
 
 def record_rescan(store: Store, rescan: Rescan, *, generation: int) -> bool:
-    """Record how far a request has come.
+    """Record the progress of a request.
 
     Args:
         store: the metadata store.
@@ -111,7 +111,7 @@ def record_rescan(store: Store, rescan: Rescan, *, generation: int) -> bool:
 
 
 def read_seen_tables(store: Store, pipeline: str) -> frozenset[str]:
-    """Return the tables that the pipeline's stream was seen to watch; none before the first look.
+    """Return the tables that the pipeline's stream was seen to watch; none before the first poll.
 
     Raises:
         StateError: the store can't be reached.

@@ -154,14 +154,14 @@ def finish_scan(store: Store, pipeline: str) -> None:
 
 
 def refuse_incomplete(pipeline: str, undone: int) -> None:
-    """Check that no part of a scan is left.
+    """Check that all parts of a scan are in the output.
 
     Args:
         pipeline: the pipeline's name.
         undone: how many parts are not in the output.
 
     Raises:
-        ScanIncompleteError: some are left.
+        ScanIncompleteError: some are not.
     """
     if undone:
         raise ScanIncompleteError(

@@ -1,8 +1,8 @@
-"""Spanner itself as the metadata store: how its schema is made, and what its errors mean.
+"""Spanner itself as the metadata store: the making of its schema, and the meaning of its errors.
 
 Spanner changes schemas outside of transactions, a batch of statements at a time, and takes up to a
-minute for a batch. So the tables are made in one batch, and what a process that died has left half
-made is completed by the next.
+minute for a batch. So the tables are made in one batch, and a process completes what another that
+died has left incomplete.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def names_a_database(url: URL) -> bool:
 
 
 def make_tables(engine: Engine) -> None:
-    """Create what is missing of the newest schema, and record its version."""
+    """Create the missing parts of the newest schema, and record its version."""
     inspector = sa.inspect(engine)
     existing = set(inspector.get_table_names())
     tables = [table for table in (*metadata.sorted_tables, _VERSION) if table.name not in existing]

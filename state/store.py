@@ -167,7 +167,7 @@ class Store:
         column = pipelines.c.desired_state
         statement = sa.update(pipelines).where(pipelines.c.name == name)
         if in_place_of is not None:
-            statement = statement.where(column.in_([former.value for former in in_place_of]))
+            statement = statement.where(column.in_([replaced.value for replaced in in_place_of]))
         if generation is not None:
             statement = statement.where(pipelines.c.generation == generation)
         self.write(lambda c: c.execute(statement.values(desired_state=desired.value)))

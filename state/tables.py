@@ -43,10 +43,10 @@ pipelines = sa.Table(
     sa.Column("state", sa.String(32)),
     sa.Column("state_reason", sa.Text, nullable=False),
     sa.Column("state_since_ns", sa.BigInteger),
-    # Of its partitions: which mode they are of, and since when a start is new.
+    # Of its partitions: their mode, and the time since which a start is new.
     sa.Column("partition_mode", sa.String(32)),
     sa.Column("starts_since_ns", sa.BigInteger),
-    # What an operator accepts, for the owner that waits.
+    # The loss that an operator accepts, for the owner that waits.
     sa.Column("from_watermark", sa.String(64)),
     sa.Column("skip_to", sa.String(64)),
 )
@@ -203,7 +203,7 @@ scans = sa.Table(
     sa.Column("at_ns", sa.BigInteger, nullable=False),
     sa.Column("session", sa.String(512), nullable=False),
     sa.Column("transaction_id", sa.String(512), nullable=False),
-    # JSON: which columns the parts were cut with.
+    # JSON: the tables and columns that were divided into the parts.
     sa.Column("tables", sa.Text, nullable=False),
     sa.Column("records", sa.BigInteger, nullable=False),
     sa.Column("is_done", sa.Boolean, nullable=False),
@@ -256,7 +256,7 @@ verified_tables = sa.Table(
     metadata,
     sa.Column("pipeline", _NAME, primary_key=True),
     sa.Column("table_name", sa.String(512), primary_key=True),
-    # JSON of the key up to which the round has come; NULL at its beginning.
+    # JSON of the last key that the round has compared; NULL at its beginning.
     sa.Column("after_key", sa.Text),
     # The earliest low watermark of the round's slices.
     sa.Column("round_at_ns", sa.BigInteger),

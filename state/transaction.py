@@ -44,7 +44,7 @@ from slackwater.state.tables import (
 
 
 class Transaction:
-    """Reads and writes lineage facts, a plan's ends and claims; writing one twice is harmless."""
+    """The reads and writes of lineage facts, ends and claims; writing one twice is harmless."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -231,7 +231,7 @@ class Transaction:
         return self.partitions(pipeline, keys)
 
     def starts_since_ns(self, pipeline: str) -> int | None:
-        """Return what Pipeline has under this name."""
+        """Return the starts_since_ns of a pipeline."""
         row = sa.select(pipelines.c.starts_since_ns).where(pipelines.c.name == pipeline)
         return self._connection.execute(row).scalar()
 

@@ -1,4 +1,4 @@
-"""How far a mirror was compared with its table: slice by slice, round and round."""
+"""The progress of comparing a mirror with its table: slice by slice, in rounds."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class VerifiedTable:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the comparisons of a pipeline's mirrors have proved.
+    """The result of the comparisons of a pipeline's mirrors.
 
     Attributes:
         equal_at_ns: each row of each mirror was found equal at this low watermark or a later one;
@@ -91,10 +91,10 @@ class Proof:
 
 
 def proof(tables: Iterable[VerifiedTable], low_watermark_ns: int | None) -> Proof:
-    """Return what is proved.
+    """Return the result of the comparisons.
 
-    What was proved of a later low watermark than the pipeline's counts for nothing: the output was
-    put back to an earlier one since.
+    A comparison at a later low watermark than the pipeline's does not count: the output was set
+    back to an earlier one since.
 
     Args:
         tables: those that are compared.

@@ -1,6 +1,6 @@
-"""How far the mirrors of a pipeline were compared with their tables, for everybody to see.
+"""The progress of comparing a pipeline's mirrors with their tables, for status and monitoring.
 
-Any process may compare. What it records says when it was so; nothing rests on it.
+Any process may compare. Nothing but reports depends on these rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def verified_tables(store: Store, pipeline: str) -> list[VerifiedTable]:
 
 
 def record_verified(store: Store, verified: VerifiedTable) -> None:
-    """Record how far the comparison of one table has come.
+    """Record the progress of comparing one table.
 
     Raises:
         StateError: the store can't be reached.

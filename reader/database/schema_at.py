@@ -1,8 +1,8 @@
 """The tables and columns of a database at several times: which of them were dropped and made again.
 
 Spanner's information schema has no times of creation, and dropping a table or a column leaves no
-change record. But it can be read as of a time, as any table can. What is absent at one time and
-there at a later one was created in between, whatever had its name before.
+change record. But it can be read as of a time, as any table can. A table or column that is absent
+at one time and there at a later one was created in between, whatever had its name before.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def schema_at(connection: Connection, dialect: Dialect, at_ns: int) -> SchemaAt:
     return SchemaAt(at_ns, columns)
 
 
-def times_to_look_at(start_ns: int, end_ns: int) -> list[int]:
+def times_to_compare(start_ns: int, end_ns: int) -> list[int]:
     """Return both ends of a span, and times between: one in two seconds, but at most 16."""
     between = min(_TIMES_MAX, (end_ns - start_ns) // _EVERY_NS)
     step = (end_ns - start_ns) // (between + 1)
@@ -69,7 +69,7 @@ def times_to_look_at(start_ns: int, end_ns: int) -> list[int]:
 
 
 def recreated(schemas: Sequence[SchemaAt]) -> Recreated:
-    """Return what was absent in a schema and is there in the last one.
+    """Return the tables and columns that are absent in a schema and there in the last one.
 
     Args:
         schemas: by time, the earliest first.

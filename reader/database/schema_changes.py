@@ -1,4 +1,4 @@
-"""The DDL statements of a database: which of its names have belonged to another table since.
+"""The DDL statements of a database, and the names that belonged to another table before them.
 
 A change record names its table, and nothing else tells tables apart: Spanner shows no identity of a
 table, neither in its information schema nor in its records. After two tables of the same columns

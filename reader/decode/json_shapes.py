@@ -1,4 +1,4 @@
-"""JSON data change records that have the shape of another one: compared with it, and not parsed.
+"""JSON data change records of the same shape as an earlier one: compared with it, not parsed.
 
 Before and after the mods, the records of a table differ only in the values of a few fields, and
 most of these have the same size: a time, an id, a number. One record is read, and the bytes of the
@@ -27,7 +27,7 @@ from slackwater.reader.schema import DATA_SCHEMA
 _FIELD: Final = re.compile(rb',"(\w+)":("[^"\\]*"|\d+|true|false)')
 _HEAD: Final = re.compile(rb'(?:%s)*,"mods":\[' % _FIELD.pattern)
 _TAIL: Final = re.compile(rb"\](?:%s)*\}\}" % _FIELD.pattern)
-# What a value begins with says which type of field it can be a value of.
+# The first byte of a value tells the types of field that it can belong to.
 _TYPE_TESTS: Final = {
     "t": (pa.types.is_boolean,),
     "f": (pa.types.is_boolean,),
@@ -43,7 +43,7 @@ _BACKSLASH: Final = ord("\\")
 
 
 class _Part:
-    """What stands before the mods of a record, or after them: a pattern for other records.
+    """The bytes before the mods of a record, or after them, as a pattern for other records.
 
     Attributes:
         text: the bytes.
@@ -94,7 +94,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What records of a table have in common before and after their mods."""
+    """The pattern that records of a table share before and after their mods."""
 
     head: _Part
     tail: _Part
@@ -116,7 +116,7 @@ class _Shape:
         if not is_documented or len(set(names)) < len(names):
             return None
         missing = set(DATA_SCHEMA.names).difference(names)
-        # What seems to be left out may have been renamed.
+        # A field that seems to be missing may have been renamed.
         is_renamed = missing and not set(names) <= set(DATA_SCHEMA.names)
         return None if is_renamed or missing - OPTIONAL_DATA_FIELDS else shape
 

@@ -168,7 +168,7 @@ class _Records:
         names = [structure.key_name(key) for key in keys[first[row] : first[row + 1]]]
         named = {name.decode() for name in names}
         if not (named <= set(DATA_SCHEMA.names) or named >= OPTIONAL_DATA_FIELDS):
-            # What seems to be left out may have been renamed.
+            # A field that seems to be missing may have been renamed.
             raise _AnotherShapeError
         self.is_good &= np.diff(first) == len(names)
         # For rows that are not good, the keys of the first good row are used.

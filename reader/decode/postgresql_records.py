@@ -28,7 +28,7 @@ from slackwater.reader.records import (
 from slackwater.timestamp import parse_rfc3339
 
 _Object = Mapping[str, Any]
-# What Spanner may leave out.
+# Fields that Spanner may leave out.
 OPTIONAL_DATA_FIELDS: Final = frozenset({"transaction_tag", "is_system_transaction"})
 _OPTIONAL_MOD_FIELDS: Final = frozenset({"new_values", "old_values"})
 # orjson writes integers of at most 64 bits.

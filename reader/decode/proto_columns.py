@@ -129,7 +129,7 @@ def _decoded(texts: Bytes, ends: Ints) -> tuple[bytes, Ints]:
         ends: where each text ends.
 
     Returns:
-        The bytes, and how many at each text's end are none of its own.
+        The bytes, and how many padding bytes each text ends with.
     """
     last = texts[ends - 1] == _PAD
     padding = last.astype(np.int64) + (last & (texts[ends - 2] == _PAD))
@@ -179,10 +179,10 @@ def _timestamp_us(at: Cursors) -> Ints:
     has_nanos = (at.at < end) & (at.buffer[at.at] == _NANOS)
     nanos = np.zeros(len(seconds), np.int64)
     if has_nanos.any():
-        step = _where(at, has_nanos)
+        step = _selected(at, has_nanos)
         step.expect(_NANOS)
         nanos[has_nanos] = _varint(step)
-        _go_on(at, step, has_nanos)
+        _rejoin(at, step, has_nanos)
     # Protobuf's parser keeps 32 bits of a number that has more.
     at.require((at.at == end) & (nanos < NANOSECONDS_PER_SECOND))
     return seconds * _MICROSECONDS_PER_SECOND + nanos // NANOSECONDS_PER_MICROSECOND
@@ -215,10 +215,10 @@ def _optional_text(at: Cursors, field: int, record_end: Ints) -> Span:
     begin, end = at.at.copy(), at.at.copy()
     is_sent = (at.at < record_end) & (at.buffer[at.at] == tag(field, LEN))
     if is_sent.any():
-        step = _where(at, is_sent)
+        step = _selected(at, is_sent)
         begin[is_sent], end[is_sent] = step.span(tag(field, LEN))
         step.skip_to(end[is_sent])
-        _go_on(at, step, is_sent)
+        _rejoin(at, step, is_sent)
     return begin, end
 
 
@@ -254,12 +254,12 @@ def _repeated(at: Cursors, field: int, record_end: Ints) -> Span:
     return begin, place
 
 
-def _where(at: Cursors, chosen: Flags) -> Cursors:
+def _selected(at: Cursors, chosen: Flags) -> Cursors:
     return Cursors(at.buffer, at.at[chosen])
 
 
-def _go_on(at: Cursors, step: Cursors, chosen: Flags) -> None:
-    """Take over where some of the cursors have gone."""
+def _rejoin(at: Cursors, step: Cursors, chosen: Flags) -> None:
+    """Move the chosen cursors to where their copies in step have gone."""
     place, is_good = at.at.copy(), np.ones(len(chosen), np.bool_)
     place[chosen], is_good[chosen] = step.at, step.is_good
     at.skip_to(place)

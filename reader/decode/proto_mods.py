@@ -39,7 +39,7 @@ _STRUCT, _LIST = tag(5, LEN), tag(6, LEN)
 _IN_STEP_MIN: Final = 16
 # After a member that is not its object's last, and after one that is.
 _ENDS: Final = pa.array(["", "}"])
-# What a JSON text writes with an escape.
+# The characters that JSON writes with an escape.
 _ESCAPED: Final = '[\x00-\x1f"\\\\]'
 
 
@@ -125,8 +125,8 @@ class _ColumnNames:
     Attributes:
         first: where each list begins.
         counts: how many columns each list has.
-        prefixes: what the text of a later member begins with, and that of an object's first, for
-            each column: the name as JSON, between a comma or a brace and a colon.
+        prefixes: for each column the beginning of a later member's text, and then of an object's
+            first: the name as JSON, between a comma or a brace and a colon.
         rank: the place of each column among its list's, by name.
         is_unique: whether the names of each list differ.
     """
@@ -329,7 +329,7 @@ def _string_literals(
 
 
 def _has_escapes(texts: pa.Array) -> bool:
-    """Return whether JSON writes any of these texts with an escape; seldom it does."""
+    """Return whether JSON writes any of these texts with an escape, which is rare."""
     _, _, data = texts.buffers()
     if not data:
         return False

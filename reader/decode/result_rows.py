@@ -57,29 +57,29 @@ class ResultRows:
         return complete
 
 
-def merge_chunk(left: Any, right: Any) -> Any:
+def merge_chunk(first: Any, second: Any) -> Any:
     """Join two pieces of a google.protobuf.Value, by PartialResultSet.chunked_value's rules.
 
-    Strings are joined. Lists are joined, too; if the last item on the left and the first on the
-    right can be pieces of one value, these two are merged first.
+    Strings are joined. Lists are joined, too; if the last item of the first and the first of the
+    second can be pieces of one value, these two are merged first.
 
     Raises:
         DecodeError: the pieces are of kinds that never come in pieces.
     """
-    kind = left.WhichOneof("kind")
-    if kind != right.WhichOneof("kind") or kind not in ("string_value", "list_value"):
-        raise DecodeError(f"values of kinds {kind} and {right.WhichOneof('kind')} can't be merged.")
+    kind, second_kind = first.WhichOneof("kind"), second.WhichOneof("kind")
+    if kind != second_kind or kind not in ("string_value", "list_value"):
+        raise DecodeError(f"values of kinds {kind} and {second_kind} can't be merged.")
     if kind == "string_value":
-        left.string_value += right.string_value
-        return left
-    ours, theirs = left.list_value.values, right.list_value.values
+        first.string_value += second.string_value
+        return first
+    ours, theirs = first.list_value.values, second.list_value.values
     rest = list(theirs)
     if ours and rest and _is_cut(ours[-1], rest[0]):
         merge_chunk(ours[-1], rest.pop(0))
     ours.extend(rest)
-    return left
+    return first
 
 
-def _is_cut(left: Any, right: Any) -> bool:
-    kind = left.WhichOneof("kind")
-    return kind == right.WhichOneof("kind") and kind in ("string_value", "list_value")
+def _is_cut(first: Any, second: Any) -> bool:
+    kind = first.WhichOneof("kind")
+    return kind == second.WhichOneof("kind") and kind in ("string_value", "list_value")

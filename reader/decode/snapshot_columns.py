@@ -1,7 +1,7 @@
 """The rows of a table as Arrow columns, made from a query's values by column.
 
 The texts of thousands of keys and rows are made together, and all other columns are constant or
-counted: what a row costs is taking its values out of protobuf messages.
+counted, so a row costs little more than reading its values from protobuf messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slackwater.reader.records import ColumnType
 from slackwater.reader.schema import DATA_SCHEMA
 from slackwater.timestamp import ns_to_us
 
-# What the records of all rows have in common.
+# The fields that are the same in the records of all rows.
 IN_COMMON: Final[dict[str, Any]] = {
     "server_transaction_id": "",
     "is_last_record_in_transaction_in_partition": True,

@@ -75,7 +75,7 @@ class RecordConsumer(Protocol):
         """Take the next records, one by one; return those to be delivered."""
 
 
-# Whose the rows of a batch are: pairs of a partition token and a number of rows, in order.
+# The owners of a batch's rows: pairs of a partition token and a number of rows, in order.
 Owners = Sequence[tuple[str, int]]
 Deliver = Callable[[pa.RecordBatch, Owners], None]
 

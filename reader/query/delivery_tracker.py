@@ -1,4 +1,4 @@
-"""What a partition query has handed on, so that each record comes once however often it breaks."""
+"""The records that a query has handed on, so that each comes once however often it breaks."""
 
 from __future__ import annotations
 

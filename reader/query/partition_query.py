@@ -80,14 +80,14 @@ class PartitionQuery:
         retries: how often the query was opened again.
         retried: how often for each gRPC status code, by its name.
         stalls: how often it stalled.
-        was_asked: True; see slackwater.scheduler.change_source.Query.
+        queried_source: True, as slackwater.scheduler.change_source.Query explains.
 
     Raises while iterating:
         StartOutsidePartitionError: the partition ended before the start.
         ReaderError: Spanner's answer; a retryable one after a minute without progress.
     """
 
-    was_asked: Final = True
+    queried_source: Final = True
 
     def __init__(
         self,

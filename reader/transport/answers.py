@@ -20,7 +20,7 @@ from typing import Final
 
 
 class Reaction(Enum):
-    """What the reader does after an answer."""
+    """An action of the reader after an answer."""
 
     REOPEN = "the request is repeated for up to a minute; after that the epoch is tried again"
     RETRY_EPOCH = "the epoch is tried again, with growing delays; `status` shows the reason"
@@ -29,7 +29,7 @@ class Reaction(Enum):
 
 
 class Meaning(Enum):
-    """What an answer says."""
+    """The meaning of an answer."""
 
     START_TOO_OLD = "the records at the start are gone"
     START_IN_FUTURE = "the start lies in the future"

@@ -1,4 +1,4 @@
-"""What all channels to Spanner have in common, those of grpc and those of grpc.aio."""
+"""The options that all channels to Spanner share, those of grpc and those of grpc.aio."""
 
 from __future__ import annotations
 

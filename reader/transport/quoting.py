@@ -1,4 +1,4 @@
-"""How the names of tables, columns and functions are written in SQL, in both dialects.
+"""Quoting of the names of tables, columns and functions in SQL, in both dialects.
 
 What names may hold, as the emulator has it: in both dialects almost any mark, but neither a table
 nor a schema has a dot, and no two names of a database differ only in case. A column may have dots.

@@ -1,7 +1,7 @@
-"""The source that a task sees with continuous reading: the reader process, or queries of its own.
+"""A task's source with continuous reading: the reader process, or queries of its own.
 
 The first query of a task asks the reader process for all partitions that the task begins with, in
-one request. Child partitions, and what was too much for one answer, are asked for one by one.
+one request. Child partitions, and partitions that one answer had no room for, follow one by one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from slackwater.reader.errors import UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer, Rows
 from slackwater.scheduler.change_source import PartitionQueries, Query
 from slackwater.scheduler.continuous.follower import Wanted
-from slackwater.scheduler.continuous.frames import FollowedStream, Frame, Request, Share
+from slackwater.scheduler.continuous.frames import FollowedStream, Frame, FrameEntry, Request
 from slackwater.state.models import PartitionKey
 from slackwater.timestamp import ms_to_seconds
 
 _log = logging.getLogger(__name__)
 
-# What a task holds of an answer about many partitions, whose threads take their parts.
+# A task holds so much of an answer about many partitions until their threads take their parts.
 _ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
 # A partition may be this much later than its heartbeat interval says.
 _LATE_S: Final = 1.0
@@ -34,7 +34,7 @@ _LATE_S: Final = 1.0
 class Reader(Protocol):
     """The reader process beside these workers."""
 
-    def take(self, request: Request) -> Iterator[Frame]:
+    def read(self, request: Request) -> Iterator[Frame]:
         """Yield the frames of the answer.
 
         Raises:
@@ -54,7 +54,7 @@ class _Part:
     """A partition's part of a frame."""
 
     batch: pa.RecordBatch
-    share: Share
+    entry: FrameEntry
 
 
 class ContinuousQueries:
@@ -80,19 +80,19 @@ class ContinuousQueries:
         self._reader = reader
         self._stream = stream
         self._roots = roots
-        self._are_roots = frozenset(roots)
+        self._root_set = frozenset(roots)
         self._end_ns = end_ns
         self._lock = threading.Lock()
-        self._has_asked = False
+        self._has_requested_roots = False
         self._answers: dict[Wanted, list[_Part]] = {}
-        self._left: set[Wanted] = set()
+        self._deferred: set[Wanted] = set()
 
     def require_same_functions(self) -> None:
         """Check the change stream's read functions, as PartitionQueries explains."""
         self._source.require_same_functions()
 
     def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
-        """Return a query that takes its records from the reader process if that has them."""
+        """Return a query that reads from the reader process if that has the partition's records."""
         want = Wanted(PartitionKey(function, token), start_ns)
         return ContinuousQuery(
             lambda: self._parts(want),
@@ -103,33 +103,33 @@ class ContinuousQueries:
     def _parts(self, want: Wanted) -> Iterator[_Part] | None:
         """Return a partition's records; None if the reader process does not have them."""
         with self._lock:
-            if not self._has_asked:
-                self._has_asked = True
-                self._ask_for_roots()
+            if not self._has_requested_roots:
+                self._has_requested_roots = True
+                self._request_roots()
             parts = self._answers.pop(want, None)
-            is_left = want in self._left
+            is_deferred = want in self._deferred
         if parts is not None:
             return iter(parts)
-        if want in self._are_roots and not is_left:
+        if want in self._root_set and not is_deferred:
             return None
-        return self._ask_for(want)
+        return self._request_one(want)
 
-    def _ask_for_roots(self) -> None:
+    def _request_roots(self) -> None:
         parts: dict[int, list[_Part]] = {}
         try:
-            for frame in self._reader.take(self._request(self._roots, _ANSWER_BYTES_MAX)):
+            for frame in self._reader.read(self._request(self._roots, _ANSWER_BYTES_MAX)):
                 for part in _parts_of(frame):
-                    parts.setdefault(part.share.position, []).append(part)
-                self._left.update(self._roots[position] for position in frame.left)
+                    parts.setdefault(part.entry.position, []).append(part)
+                self._deferred.update(self._roots[position] for position in frame.deferred)
         except (OSError, EOFError):
             self._start_reader()
             return
         self._answers = {self._roots[position]: of_one for position, of_one in parts.items()}
 
-    def _ask_for(self, want: Wanted) -> Iterator[_Part] | None:
+    def _request_one(self, want: Wanted) -> Iterator[_Part] | None:
         """Return one partition's records as they come; None if there is no answer."""
         try:
-            frames = self._reader.take(self._request([want], None))
+            frames = self._reader.read(self._request([want], None))
             parts = [part for frame in _first(frames) for part in _parts_of(frame)]
         except (OSError, EOFError):
             return None
@@ -149,7 +149,7 @@ class ContinuousQueries:
 def forget(reader: Reader, stream: FollowedStream, end_ns: int) -> None:
     """Have the reader process forget what it holds of a change stream, because it may be wrong."""
     try:
-        for _ in reader.take(Request(stream, (), end_ns, 0.0, is_suspect=True)):
+        for _ in reader.read(Request(stream, (), end_ns, 0.0, is_suspect=True)):
             pass
     except (OSError, EOFError):
         return
@@ -160,18 +160,18 @@ class ContinuousQuery:
 
     Args:
         parts: returns the partition's records, None if the reader process does not have them.
-        ask: opens the query that is run then.
+        open_query: opens the query that is run then.
         end_ns: the epoch's end.
     """
 
     def __init__(
         self,
         parts: Callable[[], Iterator[_Part] | None],
-        ask: Callable[[], Query],
+        open_query: Callable[[], Query],
         end_ns: int,
     ) -> None:
         self._parts = parts
-        self._ask = ask
+        self._open_query = open_query
         self._end_ns = end_ns
         self._lock = threading.Lock()
         self._query: Query | None = None
@@ -184,12 +184,12 @@ class ContinuousQuery:
             self._run_query(decoder, consumer)
             return
         for part in parts:
-            if part.share.rows:
+            if part.entry.rows:
                 decoder.add_rows(consumer, Rows.of(part.batch))
-            decoder.add_records(consumer, part.share.others)
+            decoder.add_records(consumer, part.entry.others)
 
     def _run_query(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
-        query = self._ask()
+        query = self._open_query()
         with self._lock:
             self._query = query
             if self._is_cancelled:
@@ -219,26 +219,26 @@ class ContinuousQuery:
         return 0 if self._query is None else self._query.silent_ms
 
     @property
-    def was_asked(self) -> bool:
-        """True if Spanner had to be asked."""
+    def queried_source(self) -> bool:
+        """True if Spanner was queried."""
         return self._query is not None
 
     @property
     def stalls(self) -> int:
-        """How often the query stalled."""
+        """The number of times that the query stalled."""
         return 0 if self._query is None else self._query.stalls
 
     @property
     def retried(self) -> Mapping[str, int]:
-        """How often the query was opened again, by gRPC's status code."""
+        """The number of times that the query was opened again, by gRPC's status code."""
         return MappingProxyType({}) if self._query is None else self._query.retried
 
 
 def _parts_of(frame: Frame) -> Iterator[_Part]:
     begin, rows = 0, frame.rows()
-    for share in frame.shares:
-        yield _Part(rows.slice(begin, share.rows), share)
-        begin += share.rows
+    for entry in frame.entries:
+        yield _Part(rows.slice(begin, entry.rows), entry)
+        begin += entry.rows
 
 
 def _first(frames: Iterator[Frame]) -> Iterator[Frame]:

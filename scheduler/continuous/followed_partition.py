@@ -1,4 +1,4 @@
-"""What one open query of a partition has brought, and up to when it is complete.
+"""The records that one open query of a partition has brought, and the time they are complete to.
 
 A heartbeat at H shows that the partition is complete through H. Any other record at T shows only
 that it is complete below T, since more of T may follow ("Heartbeat records" in Spanner's
@@ -28,7 +28,7 @@ from slackwater.reader.records import (
 )
 from slackwater.timestamp import us_to_ns
 
-# What a record takes in memory beside the texts of its mods.
+# The memory that a record takes beside the texts of its mods.
 _RECORD_BYTES: Final = 1_000
 
 
@@ -48,7 +48,7 @@ class Portion:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory the data change records take."""
+        """The approximate memory that the data change records take."""
         in_columns: int = sum(batch.nbytes for batch in self.rows)
         return in_columns + sum(map(_size_bytes, self.records))
 
@@ -145,8 +145,8 @@ class FollowedPartition:
     def covers(self, start_ns: int) -> bool:
         """Return True if it has, or will have, all records from a time on.
 
-        A partition has none after its end, but it does not answer for such a start: Spanner refuses
-        it, by which a task learns that it has not seen the end.
+        A partition has none after its end, but it does not cover such a start: Spanner refuses it,
+        which tells the task that it has not seen the end.
         """
         if self._end_shown_ns is not None and start_ns > self._end_shown_ns:
             return False

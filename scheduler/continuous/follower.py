@@ -1,4 +1,4 @@
-"""The open queries of one change stream, and what they have brought.
+"""The open queries of one change stream, and the records that they have brought.
 
 All of it runs in one event loop. A partition is followed from the end of an epoch in which a task
 asked for it, and its children from their start. It is forgotten when its query breaks, when a
@@ -53,7 +53,7 @@ OpenQuery = Callable[[PartitionKey, int, int | None], AsyncIterator[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A partition that a task asks for, and from when on, in nanoseconds."""
+    """A partition that a task asks for, and the first time to read, in nanoseconds."""
 
     key: PartitionKey
     start_ns: int
@@ -61,11 +61,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a follower may take.
+    """The limits of what a follower holds.
 
     Attributes:
         memory_bytes: of the records; beyond it the largest partitions are forgotten.
-        partitions: how many are followed.
+        partitions: the most that are followed.
         heartbeat_ns: the heartbeat interval, by which epochs lie behind the clock.
     """
 
@@ -75,7 +75,7 @@ class Limits:
 
 
 class _Partition(FollowedPartition):
-    """A partition that is followed, and who is told of partitions that it announces."""
+    """A partition that is followed, and the receiver of partitions that it announces."""
 
     def __init__(
         self, token: str, start_ns: int, on_announced: Callable[[Announcement], None]
@@ -84,7 +84,7 @@ class _Partition(FollowedPartition):
         self._on_announced = on_announced
 
     def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
-        """Take the next records, and tell of partitions."""
+        """Take the next records, and pass on the partitions that they announce."""
         super().take_records(records)
         for record in records:
             if isinstance(record, Announcement):
@@ -100,12 +100,12 @@ class _Followed:
 
 
 class Follower:
-    """Follows the partitions of one change stream.
+    """A follower of the partitions of one change stream.
 
     Args:
         open_query: opens queries.
         mode: the change stream's partition mode.
-        limits: how much it may take.
+        limits: of what it holds.
         clock_ns: the time, for what lies long ago or in the future.
     """
 
@@ -126,10 +126,10 @@ class Follower:
 
     @property
     def partitions(self) -> int:
-        """How many partitions are followed."""
+        """The number of partitions followed."""
         return len(self._followed)
 
-    async def take(
+    async def portions(
         self, wanted: Sequence[Wanted], end_ns: int, *, wait_s: float
     ) -> Mapping[Wanted, Portion]:
         """Return the records of partitions through a time, for those that are complete by then.

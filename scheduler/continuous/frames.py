@@ -39,7 +39,7 @@ class FollowedStream:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a task asks the reader process.
+    """A task's request to the reader process.
 
     Attributes:
         stream: the change stream.
@@ -60,11 +60,11 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One partition's share of a frame.
+class FrameEntry:
+    """One partition's records in a frame.
 
     Attributes:
-        position: the partition's, in the request.
+        position: the partition's index in the request.
         rows: the number of its rows.
         others: its records of other kinds.
     """
@@ -79,17 +79,17 @@ class Frame:
     """A part of an answer.
 
     Attributes:
-        shares: the partitions' shares, in the order of the rows.
+        entries: the partitions' entries, in the order of the rows.
         batch: data change records, as an Arrow IPC stream; empty if there are none.
-        left: the positions of the partitions that were left for later requests.
+        deferred: the positions of the partitions that were left for later requests.
     """
 
-    shares: tuple[Share, ...]
+    entries: tuple[FrameEntry, ...]
     batch: bytes = b""
-    left: tuple[int, ...] = ()
+    deferred: tuple[int, ...] = ()
 
     def rows(self) -> pa.RecordBatch:
-        """Return the data change records of all shares."""
+        """Return the data change records of all entries."""
         if not self.batch:
             return pa.RecordBatch.from_pylist([], schema=DATA_SCHEMA)
         return pa.ipc.open_stream(self.batch).read_next_batch()
@@ -97,9 +97,9 @@ class Frame:
 
 @dataclass(slots=True)
 class _FrameMaker:
-    """Collects shares until they are enough for a frame."""
+    """A collector of entries until they are enough for a frame."""
 
-    shares: list[Share] = field(default_factory=list)
+    entries: list[FrameEntry] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
     records: list[DataChangeRecord] = field(default_factory=list)
     size_bytes: int = 0
@@ -113,14 +113,14 @@ class _FrameMaker:
             self.size_bytes += batch.nbytes
             rows += batch.num_rows
             if self.size_bytes >= FRAME_BYTES_MAX:
-                self.shares.append(Share(position, rows, ()))
+                self.entries.append(FrameEntry(position, rows, ()))
                 yield self.frame()
                 rows = 0
         self.records += portion.records
         rows += len(portion.records)
-        self.shares.append(Share(position, rows, portion.others))
+        self.entries.append(FrameEntry(position, rows, portion.others))
 
-    def frame(self, left: Sequence[int] = ()) -> Frame:
+    def frame(self, deferred: Sequence[int] = ()) -> Frame:
         """Return what was collected, and begin again."""
         self._gather_records()
         sink = pa.BufferOutputStream()
@@ -128,8 +128,8 @@ class _FrameMaker:
             batch = pa.concat_batches(self.batches)
             with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_batch(batch)
-        frame = Frame(tuple(self.shares), sink.getvalue().to_pybytes(), tuple(left))
-        self.shares, self.batches, self.size_bytes = [], [], 0
+        frame = Frame(tuple(self.entries), sink.getvalue().to_pybytes(), tuple(deferred))
+        self.entries, self.batches, self.size_bytes = [], [], 0
         return frame
 
     def _gather_records(self) -> None:
@@ -161,15 +161,15 @@ def frames(
     """
     maker = _FrameMaker()
     sent_bytes = 0
-    left = []
+    deferred = []
     for position, want in enumerate(wanted):
         portion = portions.get(want)
         if portion is None:
             continue
         size_bytes = portion.size_bytes
         if bytes_max is not None and sent_bytes + size_bytes > bytes_max:
-            left.append(position)
+            deferred.append(position)
             continue
         sent_bytes += size_bytes
         yield from maker.add(position, portion)
-    yield maker.frame(left)
+    yield maker.frame(deferred)

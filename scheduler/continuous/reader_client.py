@@ -1,4 +1,4 @@
-"""Asks the reader process beside these workers, and starts it where there is none."""
+"""The client of the reader process beside these workers, which it also starts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from slackwater.own_folder import own_folder
 from slackwater.scheduler.continuous.frames import Frame, Request
 
 _FOLDER: Final = f"slackwater-readers-{os.getuid()}"
-# Of a socket's path, which macOS allows 103 characters and Linux 107.
+# macOS allows 103 characters in a socket's path, and Linux 107.
 _PATH_LENGTH_MAX: Final = 100
 # A process that has not answered for so long is not asked again for a while.
 _ANSWER_S_MAX: Final = 20.0
 _NOT_ASKED_S: Final = 300.0
-# One that ends at once is not started again at once.
+# A process that keeps ending is not started more often than this.
 _START_EVERY_S: Final = 10.0
 
 
 class ReaderClient:
-    """Asks the reader process of this process group, which is that of Spark's Python workers.
+    """A client of the reader process of this process group, that of Spark's Python workers.
 
     Args:
         folder: where the sockets are; None for a folder of this user's among the temporary files.
@@ -41,7 +41,7 @@ class ReaderClient:
         self._parent_pid = parent_pid
         self._not_before_s = self._start_not_before_s = 0.0
 
-    def take(self, request: Request) -> Iterator[Frame]:
+    def read(self, request: Request) -> Iterator[Frame]:
         """Yield the frames of the answer.
 
         Raises:
@@ -94,7 +94,7 @@ class ReaderClient:
 
 
 def _connected(path: Path) -> Connection:
-    """Connect without waiting for ever for a process that takes no connections."""
+    """Connect, with a timeout for a process that accepts no connections."""
     with socket.socket(socket.AF_UNIX) as made:
         made.settimeout(_ANSWER_S_MAX)
         made.connect(str(path))
@@ -106,7 +106,7 @@ def _environment() -> dict[str, str]:
     """Return this environment, in which the same modules are found as here."""
     # Spark's workers look in more places than they were started with.
     places = os.pathsep.join(place for place in sys.path if place)
-    # gRPC's own lines about connections are no lines of this program's log.
+    # gRPC would write lines about connections into this program's log.
     return {"GRPC_VERBOSITY": "NONE", **os.environ, "PYTHONPATH": places}
 
 
@@ -117,7 +117,7 @@ def _own_folder(name_length: int) -> Path:
         name_length: of the socket's name in it.
 
     Raises:
-        OSError: there is one of that name that others can enter.
+        OSError: there is such a folder, and others can enter it.
     """
     folder = Path(tempfile.gettempdir()) / _FOLDER
     if len(str(folder)) + 1 + name_length > _PATH_LENGTH_MAX:

@@ -41,7 +41,7 @@ _HEARTBEATS_A_SECOND: Final = 2_000
 
 
 class ReaderProcess:
-    """Answers the requests of tasks; all queries are in one event loop.
+    """A server of the requests of tasks; all queries are in one event loop.
 
     Args:
         listener: takes the tasks' connections.
@@ -88,18 +88,18 @@ class ReaderProcess:
         """Answer one request; a task that is gone is left alone."""
         with pipe, contextlib.suppress(OSError, EOFError):
             request: Request = pipe.recv()
-            portions = asyncio.run_coroutine_threadsafe(self._take(request), loop).result()
+            portions = asyncio.run_coroutine_threadsafe(self._portions(request), loop).result()
             for frame in frames(request.wanted, portions, request.bytes_max):
                 pipe.send(frame)
             pipe.send(None)
 
-    async def _take(self, request: Request) -> Mapping[Wanted, Portion]:
+    async def _portions(self, request: Request) -> Mapping[Wanted, Portion]:
         self._asked_s = time.monotonic()
         follower = self._follower(request.stream)
         if request.is_suspect:
             follower.forget_all()
             return {}
-        return await follower.take(request.wanted, request.end_ns, wait_s=request.wait_s)
+        return await follower.portions(request.wanted, request.end_ns, wait_s=request.wait_s)
 
     def _follower(self, stream: FollowedStream) -> Follower:
         name = repr(stream)
@@ -118,13 +118,13 @@ def _keep_bounds(follower: Follower) -> None:
     try:
         follower.keep_bounds()
     except pa.ArrowException as error:
-        # More than Arrow has in one column.
+        # The records are more than Arrow can hold in one column.
         _log.warning("the records that wait for their tasks are dropped: %s", error)
         follower.forget_all()
 
 
 class _Queries:
-    """Opens the queries of one change stream."""
+    """The queries of one change stream."""
 
     def __init__(self, stream: FollowedStream) -> None:
         self._stream = stream
@@ -149,7 +149,7 @@ class _Queries:
 
 
 def main(socket: Path, parent_pid: int) -> None:
-    """Run the process. It is the only one for its socket: see ReaderClient.start_if_missing."""
+    """Run the process, the only one for its socket, as ReaderClient starts it."""
     configure_worker()
     socket.unlink(missing_ok=True)
     parent = psutil.Process(parent_pid) if psutil.pid_exists(parent_pid) else None

@@ -1,4 +1,4 @@
-"""Chooses the source of a task's records: queries of its own, or the reader process."""
+"""The choice of a task's source: queries of its own, or the reader process."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def task_queries(
 
 
 def wanted(task: Task) -> list[Wanted]:
-    """Return what a task asks for the partitions that it begins with."""
+    """Return the partitions that a task begins with, each with the first time to read."""
     start_ns = task.plan.start_ns
     return [Wanted(root.key, query_start_ns(root, start_ns)) for root in task.roots]

@@ -1,4 +1,4 @@
-"""What a query of the source of initial scans reads."""
+"""The options of a query of the source of initial scans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slackwater.state.models import Scan, ScanPart
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """What is read of an initial scan.
+    """The parts of an initial scan to read.
 
     Attributes:
         change_stream: of the database.

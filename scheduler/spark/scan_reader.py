@@ -33,7 +33,7 @@ def tables_from_json(text: str) -> dict[str, Table]:
 
 
 class ScanReader(DataSourceReader):
-    """Reads the parts of an initial scan.
+    """A reader of the parts of an initial scan.
 
     A Spark task reads a part from its beginning. Spark tries a task that breaks again, and drops
     the rows of the failed attempt.

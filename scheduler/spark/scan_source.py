@@ -1,6 +1,6 @@
 """The Spark source of an initial scan's parts; the program uses it, users do not.
 
-Its reader is loaded only where a query reads; see scheduler.spark.data_source.
+Its reader is loaded only where a query reads, as that of scheduler.spark.data_source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The option table: the changes of one table in typed columns, as the information schema has them.
 
 The columns are those of the time at which the query is made. Its readers get them from Spark and
-don't ask again, so that all tasks of a query agree.
+don't look them up again, so that all tasks of a query agree.
 """
 
 from __future__ import annotations

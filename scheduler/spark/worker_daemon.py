@@ -8,9 +8,9 @@ is loaded, as pyarrow does, is left to the workers.
 
 from __future__ import annotations
 
-from slackwater.scheduler.spark.worker_path import leave_out_archives
+from slackwater.scheduler.spark.worker_path import remove_archives
 
-leave_out_archives()
+remove_archives()
 
 import google.cloud.spanner_v1  # noqa: E402, F401
 import pyspark.daemon  # noqa: E402

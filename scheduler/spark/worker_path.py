@@ -1,4 +1,4 @@
-"""Where Spark's Python workers look for modules.
+"""The module search path of Spark's Python workers.
 
 Spark puts archives first: PySpark, Py4J and a jar. Before each task a worker forgets what it knows
 of all places, and until Python 3.13 it then reads the archives' directories again: 0.2 s of CPU a
@@ -32,8 +32,8 @@ def without_archives(places: list[str]) -> list[str]:
     return [p for p in places if p in others or not Path(p).resolve().is_relative_to(home)]
 
 
-def leave_out_archives() -> None:
-    """Do that in this process, which has not loaded PySpark yet."""
+def remove_archives() -> None:
+    """Remove the archives from sys.path of this process, which has not loaded PySpark yet."""
     places = without_archives(sys.path)
     for place in set(sys.path).difference(places):
         # Our own packages were looked for there.

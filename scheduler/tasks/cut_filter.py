@@ -1,4 +1,4 @@
-"""Filters the records of one partition query: those inside the cut are audited and delivered."""
+"""The filter of one partition query's records: those inside the cut are audited and delivered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from slackwater.timestamp import ns_to_us, us_to_ns
 
 
 class CutFilter:
-    """Takes one query's records from the decoder and selects those that are delivered.
+    """A filter of one query's records that selects those to deliver.
 
     It implements RecordConsumer of slackwater.reader.query.batch_decoder.
 

@@ -1,4 +1,4 @@
-"""Collects the metrics of one task: counts and times, never a record's values."""
+"""The metrics of one task: counts and times, never a record's values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRACED_MAX: Final = 100
 
 
 class MetricsCollector:
-    """Adds up the metrics of one task's threads, from when the task begins; thread-safe.
+    """A collector of the metrics of one task's threads, from when the task begins; thread-safe.
 
     Args:
         plan: the epoch's plan; commit timestamps are counted in steps of its span.

@@ -1,4 +1,4 @@
-"""Reports a task's open partition queries, so that operators see them during a long epoch."""
+"""The report of a task's open partition queries, for operators to see during a long epoch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _REPORTED_MAX: Final = 20
 
 
 class OpenQueryReporter:
-    """Writes the open queries of a task to the metadata store every two seconds.
+    """A thread that writes the open queries of a task to the metadata store every two seconds.
 
-    In a shorter epoch nothing is written. An error of the store here does not fail the task: the
-    task's own writes meet the same store.
+    In a shorter epoch nothing is written. An error of the store here does not fail the task, whose
+    own writes would fail as well.
 
     Args:
         store: the metadata store.
         plan_id, task: the plan's id and the task's number in it.
-        look: returns the open queries.
+        open_queries: returns them.
         threads: starts its thread.
     """
 
@@ -37,13 +37,13 @@ class OpenQueryReporter:
         store: Store,
         plan_id: str,
         task: int,
-        look: Callable[[], Sequence[OpenQuery]],
+        open_queries: Callable[[], Sequence[OpenQuery]],
         threads: Threads,
     ) -> None:
         self._store = store
         self._plan_id = plan_id
         self._task = task
-        self._look = look
+        self._open_queries = open_queries
         self._threads = threads
         self._repetition: Repetition | None = None
         self._has_reported = False
@@ -60,7 +60,7 @@ class OpenQueryReporter:
             self._report([])
 
     def _report_open(self) -> None:
-        furthest_behind = sorted(self._look(), key=lambda query: query.watermark_ns)
+        furthest_behind = sorted(self._open_queries(), key=lambda query: query.watermark_ns)
         self._has_reported = True
         self._report(furthest_behind[:_REPORTED_MAX])
 

@@ -1,4 +1,4 @@
-"""Reads one partition in an epoch: to the partition's end, or through the epoch's.
+"""The reading of one partition in an epoch: to the partition's end, or through the epoch's.
 
 Runs in the caller's thread and uses no store: it returns what was shown, and the caller records
 that.
@@ -32,8 +32,8 @@ Running = Callable[[Partition, Query], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What an epoch's queries showed of partitions: one's own end, others, both or neither.
+class PartitionFacts:
+    """The facts about partitions that an epoch's queries showed: an end, announcements, or both.
 
     Attributes:
         end_timestamp_ns: the end of the partition; None if it was read through the epoch.
@@ -45,7 +45,7 @@ class Shown:
 
 
 class PartitionReader:
-    """Reads the partitions of one plan.
+    """A reader of the partitions of one plan.
 
     Args:
         plan: the epoch's plan.
@@ -73,7 +73,7 @@ class PartitionReader:
 
     def read(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit
-    ) -> Shown:
+    ) -> PartitionFacts:
         """Read a partition from start_ns to its end or the epoch's, and return what was shown.
 
         Args:
@@ -102,7 +102,7 @@ class PartitionReader:
             self._require_delivered(partition, start_ns, end_ns)
         audit.add_events(r for r in records if isinstance(r, PartitionEventRecord))
         audit.end()
-        return Shown(end_ns, announced(records, partition.function))
+        return PartitionFacts(end_ns, announced(records, partition.function))
 
     def _recover(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder

@@ -1,4 +1,4 @@
-"""Reads a plan's task: its partitions' records as Arrow batches, children after all their parents.
+"""The reading of a plan's task: Arrow batches of its partitions, children after all their parents.
 
 read_task is a plain generator without Spark. Partition queries run at the same time, each bounded
 by the epoch's end. The task waits until that time has passed before it opens any, so every query
@@ -29,7 +29,7 @@ from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
 from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
-from slackwater.scheduler.tasks.partition_reader import PartitionReader, Shown
+from slackwater.scheduler.tasks.partition_reader import PartitionFacts, PartitionReader
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Pool, Threads
 from slackwater.state.errors import StateError
@@ -167,7 +167,7 @@ class _TaskRun:
         self._audits: list[PartitionAudit] = []
         self._partial_transactions = PartialTransactions()
         self._decoder = BatchDecoder(self._deliver, threads.lock())
-        self._ended: dict[Partition, tuple[Shown, float]] = {}
+        self._ended: dict[Partition, tuple[PartitionFacts, float]] = {}
         self._is_recording = False
         self._stopped = False
         self._unfinished = 0
@@ -197,7 +197,7 @@ class _TaskRun:
         """
         with self._lock:
             if self._stopped:
-                # Not to be taken for done: the task must not be sealed without them.
+                # They must not count as done: the task must not be sealed without them.
                 raise ClosedError
             self._unfinished += len(starts)
             for start in starts:
@@ -248,7 +248,7 @@ class _TaskRun:
     def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
         self.queue.put((batch, owners), batch.nbytes)
 
-    def _finish(self, partition: Partition, shown: Shown) -> None:
+    def _finish(self, partition: Partition, shown: PartitionFacts) -> None:
         """Record a partition's end, and the partitions that it announced.
 
         One thread does it for all while the others go on reading.
@@ -281,7 +281,7 @@ class _TaskRun:
             )
             self._done(len(ended))
 
-    def _read(self, partition: Partition) -> Shown:
+    def _read(self, partition: Partition) -> PartitionFacts:
         """Read one partition, and return what it showed."""
         audit = PartitionAudit(partition.label, self._cut, self._partial_transactions)
         start_ns = query_start_ns(partition, self._cut.start_ns)
@@ -306,7 +306,7 @@ class _TaskRun:
         finally:
             with self._lock:
                 del self._queries[query]
-            if query.was_asked:
+            if query.queried_source:
                 self.collector.add_query(
                     partition.label, query.retried, query.stalls, open_ms=query.open_ms
                 )

@@ -1,4 +1,4 @@
-"""Records what a task's queries show of partitions, and claims those that may start.
+"""The record of what a task's queries show of partitions, and the claims of those that may start.
 
 Both happen in one transaction on the metadata store, so that a partition is claimed exactly once,
 and only when the facts that allow it are durable.
@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from slackwater.scheduler.lineage import is_new, is_read_from_start, is_ready
 from slackwater.scheduler.plan import Task
-from slackwater.scheduler.tasks.partition_reader import Shown
+from slackwater.scheduler.tasks.partition_reader import PartitionFacts
 from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Threads
 from slackwater.state.errors import LineageMissingError
 from slackwater.state.models import Partition, PartitionKey, TaskCounts
@@ -53,7 +53,7 @@ class TaskAttempt:
         }
         self._recorded: set[PartitionKey] = set()
 
-    def finish(self, shown: Mapping[Partition, Shown]) -> list[Partition]:
+    def finish(self, shown: Mapping[Partition, PartitionFacts]) -> list[Partition]:
         """Record what this attempt has read of partitions; return what to read next.
 
         A partition is returned once in an attempt, after all its parents: a parent in another task

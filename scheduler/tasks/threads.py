@@ -1,7 +1,7 @@
-"""How a task starts threads and waits for them: by Python's, or as a simulation schedules them.
+"""The threads of a task: Python's, or those that a simulation schedules.
 
-A task's other modules start no thread, lock nothing and wait for nothing but through this, so that
-a simulation can choose which thread goes on at every lock and every wait.
+A task's other modules start threads, lock and wait only through these protocols, so that a
+simulation can choose which thread goes on at every lock and every wait.
 """
 
 from __future__ import annotations

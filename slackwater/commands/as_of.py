@@ -1,4 +1,4 @@
-"""Finds the version of each mirror at one time: `slackwater as-of`."""
+"""The versions of all mirrors at one time: `slackwater as-of`."""
 
 from __future__ import annotations
 

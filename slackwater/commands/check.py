@@ -1,4 +1,4 @@
-"""Checks everything that a pipeline needs, without writing anything: `slackwater check`."""
+"""A check of everything that a pipeline needs, which writes nothing: `slackwater check`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Check:
 
     Attributes:
         name: the thing, such as "metadata store".
-        detail: what it is, for people; empty if there is a problem.
+        detail: its description for people; empty if there is a problem.
         problem: what is wrong with it; None if nothing is.
     """
 
@@ -98,9 +98,9 @@ def checks(settings: Settings) -> Iterator[Check]:
         yield _check("http", lambda: _check_address(settings))
 
 
-def _check(name: str, look: Callable[[], str]) -> Check:
+def _check(name: str, detail: Callable[[], str]) -> Check:
     try:
-        return Check(name, look())
+        return Check(name, detail())
     except Exception as error:  # noqa: BLE001 - each is reported, and the rest is checked
         return Check(name, "", error)
 
@@ -173,7 +173,7 @@ def _require_writable(what: str, folder: Path) -> None:
 
 
 def _check_address(settings: Settings) -> str:
-    """Listen for a moment, unless this very pipeline is served there already.
+    """Listen for a moment, unless this same pipeline is served there already.
 
     Raises:
         HttpError: the address can't be listened on, or a file can't be used.
@@ -196,7 +196,7 @@ def _pipelines_served(http: Http, token: TokenFile | None) -> list[str]:
     """Return the names of the pipelines whose page is at an address."""
     connection = HTTPConnection(http.host, http.port, timeout=_ANSWER_S_MAX)
     if http.tls is not None:
-        # By its own certificate, whatever name that has: nobody else is shown the token.
+        # Trust only its own certificate, under any name: nothing else is sent the token.
         context = ssl.create_default_context(cafile=http.tls.certificate)
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -212,7 +212,7 @@ def _pipelines_served(http: Http, token: TokenFile | None) -> list[str]:
 
 
 def print_checks(pipelines: Sequence[Settings]) -> int:
-    """Print what is right and wrong with the settings of each pipeline; return the exit code."""
+    """Print the results for the settings of each pipeline; return the exit code."""
     worst = 0
     for settings in pipelines:
         if len(pipelines) > 1:

@@ -1,4 +1,4 @@
-"""Makes an archive of the classes that Spark's JVM loads: `slackwater class-archive FILE`.
+"""The archive of the classes that Spark's JVM loads: `slackwater class-archive FILE`.
 
 With `spark.class_archive` set to the file, Spark starts sooner: the JVM maps the classes from it,
 already parsed and verified. An archive fits one version of Java and one of Spark.
@@ -15,7 +15,7 @@ from slackwater.pipeline.spark.warm_up import warm_up
 
 
 def make(path: Path) -> None:
-    """Run what a pipeline runs, and write an archive of the classes that were loaded.
+    """Run a pipeline's parts of Spark, and write an archive of the classes that were loaded.
 
     Args:
         path: the archive; its folder is made if it is missing.

@@ -1,4 +1,4 @@
-"""Compares mirrors slice by slice, round and round: `slackwater verify --continuous`.
+"""The comparison of mirrors slice by slice, in rounds: `slackwater verify --continuous`.
 
 A slice is a range of keys. Its rows are read from Spanner as of the low watermark that the mirror
 states, and the mirror at the version that states it, so that the pipeline may go on meanwhile.
@@ -70,7 +70,7 @@ class Slice:
         return verified.after_slice(self.last_key, self.records, self.different, self.at_ns)
 
     def findings(self, before: VerifiedTable) -> Iterator[Finding]:
-        """Yield what there is to say after it.
+        """Yield the findings after it.
 
         Args:
             before: the table's round before it.
@@ -110,7 +110,7 @@ def slice_of(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What there is to say after a slice: rows differ, or the round over the table is complete.
+    """A finding after a slice: rows differ, or the round over the table is complete.
 
     Attributes:
         table: the table's full name.
@@ -151,7 +151,7 @@ def verify_continuously(
         settings: the pipeline's.
         names: globs of full table names; without any, all tables that the pipeline reads.
         repair: request a rescan of each table whose mirror differs.
-        every_s: a round over all tables begins so long after the one before, or later.
+        every_s: the least seconds from the beginning of one round to that of the next.
 
     Raises:
         SettingsError: the pipeline does not write mirrors, or has not started yet.
@@ -176,7 +176,7 @@ def verify_continuously(
 def print_findings(
     settings: Settings, names: Sequence[str], *, as_json: bool, repair: bool, every_s: float
 ) -> None:
-    """Print what verify_continuously() finds, which says what the arguments are."""
+    """Print the findings of verify_continuously(), which explains the arguments."""
     for finding in verify_continuously(settings, names, repair=repair, every_s=every_s):
         show(json.dumps(finding.json_fields()) if as_json else finding.text(), at_once=True)
 
@@ -213,7 +213,7 @@ class ContinuousVerification:
         self._errors = (ReaderError, SinkError, StateError, *spark_errors())
 
     def round(self) -> Iterator[Finding]:
-        """Compare each table from where it was left to its end; failures are logged."""
+        """Compare each table from its last key to its end; failures are logged."""
         try:
             tables = self._tables()
         except self._errors as error:
@@ -225,7 +225,7 @@ class ContinuousVerification:
     def _tables(self) -> list[VerifiedTable]:
         """Return the tables to compare; all of them are in the store from now on."""
         watched = chosen_tables(self._settings, self._source.handle, ())
-        # Without names it would ask Spanner for the same again.
+        # Without names, Spanner would return the same tables again.
         chosen = (
             chosen_tables(self._settings, self._source.handle, self._names)
             if self._names
@@ -282,7 +282,7 @@ class ContinuousVerification:
     def _wait_for_commit(self, at_ns: int) -> None:
         """Wait until the pipeline's own low watermark is that of its mirror.
 
-        What was proved of a later one counts for nothing; see proof().
+        A comparison at a later one does not count; see proof().
         """
         while not self._stopped.is_set():
             pipeline = self._store.pipeline(self._settings.pipeline)

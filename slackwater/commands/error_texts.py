@@ -1,4 +1,4 @@
-"""What the program says of an error, and the exit code that it ends with."""
+"""The program's text for an error, and the exit code that it ends with."""
 
 from __future__ import annotations
 

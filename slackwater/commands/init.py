@@ -1,4 +1,4 @@
-"""Writes a settings file for a change stream and a sink: `slackwater init`."""
+"""The writing of a settings file for a change stream and a sink: `slackwater init`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.timestamp import ns_to_seconds
 
 # Asks for a value: its name, the values that are possible (none: any), the value to suggest.
-Ask = Callable[[str, Sequence[str], str | None], str]
+Prompt = Callable[[str, Sequence[str], str | None], str]
 
 _NAMES: Final = ("project", "instance", "database")
 _DEFAULT_SINK: Final = "parquet"
@@ -70,27 +70,27 @@ class InitOptions:
 
 
 def init(
-    options: InitOptions, ask: Ask | None, environ: Mapping[str, str] = os.environ
+    options: InitOptions, prompt: Prompt | None, environ: Mapping[str, str] = os.environ
 ) -> NewPipeline:
     """Ask Spanner for its change streams, and write a settings file.
 
     Args:
         options: those of the command line.
-        ask: asks a person for what the options lack; None if nobody is there.
+        prompt: asks the user for values that the options lack; None without a terminal.
         environ: may name an emulator.
 
     Raises:
         SettingsError: an option is missing or wrong, the sink does not run at the path, or the
             file is there already.
         NoChangeStreamError: the database has no change stream, or not the named one.
-        SinkError: the sink can't use what the change stream captures.
+        SinkError: the sink can't use the change stream's value capture type.
         ReaderError: Spanner can't be read.
     """
     _require_valid(options)
-    sink = _sink(options, ask)
+    sink = _sink(options, prompt)
     _require_places(sink, options.path, environ)
-    names = _names(options.names, ask)
-    servers = _servers(sink, options.servers, ask)
+    names = _names(options.names, prompt)
+    servers = _servers(sink, options.servers, prompt)
     any_stream = ChangeStream(
         names["project"],
         names["instance"],
@@ -100,7 +100,7 @@ def init(
     )
     with closing(Connection(any_stream)) as connection:
         dialect, streams = read_change_streams(connection)
-    name = _stream_name(any_stream, dialect, list(streams), options, sink, ask)
+    name = _stream_name(any_stream, dialect, list(streams), options, sink, prompt)
     require_supported(name, streams[name])
     stream = replace(any_stream, change_stream=name)
     with closing(Connection(stream)) as connection:
@@ -121,8 +121,8 @@ def init(
     return pipeline
 
 
-def ask(name: str, values: Sequence[str], default: str | None) -> str:
-    """Ask the person at the terminal; see Ask. The questions go to standard error."""
+def prompt_at_terminal(name: str, values: Sequence[str], default: str | None) -> str:
+    """Ask the user at the terminal; the questions go to standard error."""
     import typer
 
     question = f"{name} ({', '.join(values)})" if values else name
@@ -149,7 +149,7 @@ def create_statement(dialect: Dialect, name: str, sink: str) -> str:
 
 
 def _free_port() -> int:
-    """Return the first of the page's ports that nobody has; if there is none, the first of all."""
+    """Return the first free port of the page's; if there is none, the first of all."""
     for port in _PORTS:
         try:
             listen(Http(listen=f"127.0.0.1:{port}")).close()
@@ -160,7 +160,7 @@ def _free_port() -> int:
 
 
 def _require_capture(pipeline: NewPipeline, stream_options: Mapping[str, str]) -> None:
-    """Check that a sink can use what a change stream captures.
+    """Check that a sink can use a change stream's value capture type.
 
     Raises:
         SinkError: it can't.
@@ -232,10 +232,10 @@ def _write(options: InitOptions, text: str) -> None:
         raise SettingsError(f"{options.file} can't be written: {error.strerror}.") from error
 
 
-def _sink(options: InitOptions, ask: Ask | None) -> str:
+def _sink(options: InitOptions, prompt: Prompt | None) -> str:
     sink = options.sink
     if sink is None:
-        sink = _DEFAULT_SINK if ask is None else ask("Sink", list(SINKS), _DEFAULT_SINK)
+        sink = _DEFAULT_SINK if prompt is None else prompt("Sink", list(SINKS), _DEFAULT_SINK)
     if sink not in SINKS:
         raise SettingsError(f"--sink {sink} is not one of {', '.join(SINKS)}.")
     if options.servers is not None and not SINKS[sink].needs_servers:
@@ -243,24 +243,24 @@ def _sink(options: InitOptions, ask: Ask | None) -> str:
     return sink
 
 
-def _names(names: Mapping[str, str], ask: Ask | None) -> dict[str, str]:
+def _names(names: Mapping[str, str], prompt: Prompt | None) -> dict[str, str]:
     missing = [name for name in _NAMES if name not in names]
-    if missing and ask is None:
+    if missing and prompt is None:
         flags = [f"--{name}" for name in missing]
         raise SettingsError(
             f"missing: {', '.join(flags)}.",
             "Name the database with --project, --instance, --database",
         )
-    asked = {name: ask(name.capitalize(), (), None) for name in missing if ask is not None}
+    asked = {name: prompt(name.capitalize(), (), None) for name in missing if prompt is not None}
     return {name: names.get(name) or asked[name] for name in _NAMES}
 
 
-def _servers(sink: str, servers: str | None, ask: Ask | None) -> str:
+def _servers(sink: str, servers: str | None, prompt: Prompt | None) -> str:
     if not SINKS[sink].needs_servers or servers:
         return servers or ""
-    if ask is None:
+    if prompt is None:
         raise SettingsError("missing: --kafka-servers HOST:PORT,...", "It names Kafka's brokers")
-    return ask("Kafka's brokers, HOST:PORT,...", (), _DEFAULT_SERVERS)
+    return prompt("Kafka's brokers, HOST:PORT,...", (), _DEFAULT_SERVERS)
 
 
 def _stream_name(
@@ -269,9 +269,9 @@ def _stream_name(
     streams: Sequence[str],
     options: InitOptions,
     sink: str,
-    ask: Ask | None,
+    prompt: Prompt | None,
 ) -> str:
-    """Return the name of the change stream to read: the named one, the only one, or ask."""
+    """Return the name of the change stream to read: named, the only one, or asked for."""
     name = options.names.get("change_stream")
     if name is not None and name in streams:
         return name
@@ -285,12 +285,12 @@ def _stream_name(
         raise NoChangeStreamError(f"{any_stream.database_path} has no {missing}.", hint + create)
     if len(streams) == 1:
         return streams[0]
-    if ask is None:
+    if prompt is None:
         raise SettingsError(
             f"{any_stream.database_path} has several change streams.",
             f"Name one with --change-stream: {', '.join(sorted(streams))}",
         )
-    return ask("Change stream", sorted(streams), None)
+    return prompt("Change stream", sorted(streams), None)
 
 
 def _name_like(stream: str) -> str:

@@ -1,4 +1,4 @@
-"""Fetches the jars of sinks and object stores: `slackwater jars FOLDER [FORMAT...]`.
+"""The jars of sinks and object stores, fetched: `slackwater jars FOLDER [FORMAT...]`.
 
 With `spark.jars` set to the folder, nothing is fetched when a pipeline starts: for images, and for
 machines that can't reach a Maven repository.

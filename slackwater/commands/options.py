@@ -49,7 +49,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class PartitionFormat(StrEnum):
-    """How `partitions` prints: a table for people, JSON, or a graph in Graphviz's language."""
+    """The output of `partitions`: a table for people, JSON, or a graph in Graphviz's language."""
 
     TABLE = "table"
     JSON = "json"
@@ -202,7 +202,7 @@ Resolved = Annotated[
 
 # as-of
 class CutFormat(StrEnum):
-    """How `as-of` prints: lines for people, statements for Spark SQL, or JSON."""
+    """The output of `as-of`: lines for people, statements for Spark SQL, or JSON."""
 
     TEXT = "text"
     SQL = "sql"

@@ -1,4 +1,4 @@
-"""Prints the partitions in the metadata store: `slackwater partitions`."""
+"""The partitions in the metadata store, printed: `slackwater partitions`."""
 
 from __future__ import annotations
 

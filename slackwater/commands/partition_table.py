@@ -1,4 +1,4 @@
-"""Lays partitions out as a table of plain lines; times are whole, to the second."""
+"""The layout of partitions as a table of plain lines; times are in whole seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECOND: Final = len("2026-01-31T09:00:00")
 def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table: 80 columns, unless stalled partitions are older than their day.
 
-    Each is safe to show, because that makes some tokens longer.
+    The lines are escaped here, because escapes make some tokens longer.
 
     Args:
         rows: as json_fields.partition_fields() returns them.

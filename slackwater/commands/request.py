@@ -1,4 +1,4 @@
-"""Does what `pause`, `resume`, `drain` and `stop` ask for, through the metadata store."""
+"""The commands `pause`, `resume`, `drain` and `stop`: requests in the metadata store."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def request(
     seconds_max: float,
     recovery: Recovery = _NOTHING_ACCEPTED,
 ) -> Iterator[str]:
-    """Request that a pipeline pause, resume, drain or stop, and report what became of it.
+    """Request that a pipeline pause, resume, drain or stop, and report the result.
 
     Args:
         settings: the pipeline's.
-        desired: what is requested.
+        desired: the requested state.
         seconds_max: how long to wait for the pipeline's owner to comply; 0 not to wait.
-        recovery: what the operator accepts so that a failed pipeline goes on.
+        recovery: the losses that the operator accepts so that a failed pipeline goes on.
 
     Yields:
         Lines for the user.

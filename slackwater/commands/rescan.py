@@ -1,4 +1,4 @@
-"""Asks for tables to be read again, through the metadata store; the pipeline's owner does it."""
+"""Requests to read tables again, in the metadata store, for the pipeline's owner."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rescan(settings: Settings, names: Sequence[str]) -> Iterator[str]:
 
 
 def repair(settings: Settings, tables: Sequence[str]) -> Iterator[str]:
-    """Request that tables whose mirrors were found different be read again; see request()."""
+    """Request that tables whose mirrors differ be read again; see request()."""
     return request(settings, tables, REPAIR)
 
 
@@ -65,7 +65,7 @@ def request(settings: Settings, tables: Sequence[str], reason: str) -> Iterator[
 
 
 def stop(settings: Settings, names: Sequence[str]) -> Iterator[str]:
-    """Stop rescans, and yield a line for each; what they have corrected stays.
+    """Stop rescans, and yield a line for each; rows that they have corrected stay.
 
     Args:
         settings: the pipeline's.

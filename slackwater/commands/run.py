@@ -1,4 +1,4 @@
-"""Does what `run` asks for."""
+"""The command `run`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from slackwater.pipeline.supervisor import PipelineSupervisor
 _log = structlog.get_logger("slackwater.commands.run")
 
 _POLL_S: Final = 0.1
-# Some programs look at each that they may have, and a hard limit may be a billion.
+# Some programs check each descriptor that they may have, and a hard limit may be a billion.
 _DESCRIPTORS_MAX: Final = 65_536
 
 
@@ -74,7 +74,7 @@ def run(
 
 def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: TerminationSignals) -> None:
     first = pipelines[0]
-    # For all that this process and those that it starts make.
+    # The mode is for all files of this process and of those that it starts.
     os.umask(first.sink.umask)
     with ExitStack() as stack:
         observers: list[Observer] = [_display(pipelines, stack)]
@@ -103,7 +103,7 @@ def _run(pipelines: Sequence[Settings], options: RunOptions, signalled: Terminat
 def _page(
     pipelines: Sequence[Settings], observers: list[Observer]
 ) -> Callable[[Sequence[PipelineSupervisor]], AbstractContextManager[str]]:
-    """Return what serves the page and the metrics of supervisors, which it has observed.
+    """Return the context that serves the page and the metrics of supervisors.
 
     Raises:
         HttpError: the address can't be listened on, or a file can't be used.
@@ -140,7 +140,7 @@ def _started(pipelines: Sequence[Settings], signalled: TerminationSignals) -> Sp
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors as it may: Spark, stores and sinks need them."""
+    """Raise this process's limit of descriptors, which Spark, stores and sinks need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -148,7 +148,7 @@ def raise_descriptor_limit() -> None:
 
 
 class _LogLines:
-    """Logs a line for each committed epoch."""
+    """An observer that logs a line for each committed epoch."""
 
     def scanned(self, pipeline: str, progress: Progress) -> None:
         """Do nothing: the scan logs each chunk, with its share of the whole."""

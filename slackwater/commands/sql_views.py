@@ -1,4 +1,4 @@
-"""Makes the statements that rebuild tables from a changelog: `slackwater sql view`."""
+"""The statements that rebuild tables from a changelog: `slackwater sql view`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks up what `status` and `partitions` print: mostly from the metadata store."""
+"""The answers of `status` and `partitions`, mostly from the metadata store."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _ANSWER_S_MAX: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What Spanner says of a change stream.
+    """Spanner's answer about a change stream.
 
     Attributes:
-        clock_ns: Spanner's clock; None if it was not told.
-        retention_ns: how long the change stream keeps records; None if that was not told.
-        problem: why it was not told, as a sentence without the period.
+        clock_ns: Spanner's clock; None without an answer.
+        retention_ns: how long the change stream keeps records; None without an answer.
+        problem: why there is none, as a sentence without the period.
     """
 
     clock_ns: int | None = None
@@ -63,7 +63,7 @@ class _Answer:
 def statuses(pipelines: Sequence[Settings]) -> list[dict[str, Any]]:
     """Return the status of each pipeline as JSON fields.
 
-    What Spanner has to tell is None if it does not answer within some seconds.
+    Fields from Spanner are None if it does not answer within some seconds.
 
     Raises:
         PipelineNotStartedError: the only pipeline has never run. Of several, that is their status.
@@ -127,12 +127,12 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
 
 
 def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
-    """Ask Spanner about each pipeline's change stream, about all at once."""
+    """Ask Spanner about the change streams of all pipelines at once."""
     answers = [_Answer(problem=f"Spanner has not answered within {_ANSWER_S_MAX:g} s")] * len(
         pipelines
     )
 
-    def ask(number: int, settings: Settings) -> None:
+    def ask_spanner(number: int, settings: Settings) -> None:
         try:
             source = connect(settings)
             with closing(source.connection) as connection:
@@ -143,7 +143,7 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
 
     # Daemons: the client tries for half a minute, and the command does not wait for that.
     threads = [
-        threading.Thread(target=ask, args=numbered, daemon=True)
+        threading.Thread(target=ask_spanner, args=numbered, daemon=True)
         for numbered in enumerate(pipelines)
     ]
     for thread in threads:
@@ -155,7 +155,7 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
 
 
 def _lag(watermark_ns: int | None, answer: _Answer) -> dict[str, Any]:
-    """Return how far the pipeline is behind Spanner's clock."""
+    """Return the pipeline's lag behind Spanner's clock."""
     unknown = {"lag_seconds": None, "retention_used": None}
     if watermark_ns is None or answer.clock_ns is None or answer.retention_ns is None:
         return unknown

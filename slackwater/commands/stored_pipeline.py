@@ -1,4 +1,4 @@
-"""Opens the metadata store and looks a pipeline up in it, without a connection to Spanner."""
+"""A pipeline's row in the metadata store, looked up without a connection to Spanner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares mirrors with their tables at the low watermark they state: `slackwater verify`."""
+"""The comparison of mirrors with their tables at one low watermark: `slackwater verify`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Turns a YAML file and the environment into settings that are checked as a whole.
+"""The settings, from a YAML file and the environment, checked as a whole.
 
-- load: decides which of the file's pipelines are meant, and what they share.
-- settings: the keys, their defaults and what excludes what. Two kinds of keys are defined in lower
+- load: selects the file's pipelines, and merges the keys that they share.
+- settings: the keys, their defaults and their conflicts. Two kinds of keys are defined in lower
   layers: those that the Spark source has, too, in scheduler.source_settings, and those of a sink in
   its module of spark_sink.sinks.
 - json_schema: the schema by which editors complete and check the file.

@@ -1,4 +1,4 @@
-"""Decides which tables and columns a pipeline reads, from the filter in its settings."""
+"""The tables and columns that a pipeline reads, by the filter in its settings."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _with_columns_to_read(table: Table, record_filter: RecordFilter) -> Table:
 
 
 def globs_without_match(tables: Sequence[Table], settings: FilterSettings) -> list[WrongGlob]:
-    """Return the filter's globs of tables and columns that match nothing which a stream watches.
+    """Return the filter's globs that match no table or column that a stream watches.
 
     Args:
         tables: those that the change stream watches, with their columns.

@@ -24,7 +24,7 @@ def settings_schema() -> dict[str, Any]:
     one["properties"]["sink"] = {
         "anyOf": [_of_kind(name, kind) for name, kind in sink_kinds().items()]
     }
-    # What one pipeline lacks it has from the keys that all share.
+    # A pipeline inherits missing keys from those that all share.
     part = _without_required(one)
     several = {
         **part,
@@ -89,7 +89,7 @@ def _with_readable_default(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_required(schema: Any) -> Any:
-    """Return a schema in which no key has to be there."""
+    """Return a schema in which no key is required."""
     if isinstance(schema, list):
         return [_without_required(item) for item in schema]
     if not isinstance(schema, dict):

@@ -33,11 +33,11 @@ _log = structlog.get_logger("slackwater.config.load")
 PIPELINES: Final = "pipelines"
 # A process has one of each.
 _OF_PROCESS: Final = ("spark", "http", "log", "trace")
-# Read if no file is named and it is there.
+# The file that is read if none is named and it exists.
 DEFAULT_FILE: Final = Path("slackwater.yaml")
 _REQUIRED: Final = [n for n, field in Settings.model_fields.items() if field.is_required()]
 _NAME_A_FILE: Final = "Name one with -c FILE; `slackwater init` writes slackwater.yaml"
-# Two pipelines that shared one would mix what they write.
+# Pipelines that shared one of these would mix their output.
 _OWN: Final = ("path", "checkpoint")
 
 
@@ -135,7 +135,7 @@ def _is_exposed(path: Path, values: Mapping[str, Any]) -> bool:
 
 
 def file_or_default(path: Path | None) -> Path | None:
-    """Return the settings file that was named, or DEFAULT_FILE if it is there; None without one."""
+    """Return the named settings file, or DEFAULT_FILE if it exists; None without one."""
     return DEFAULT_FILE if path is None and DEFAULT_FILE.exists() else path
 
 
@@ -155,7 +155,7 @@ def _parse(
         hint = _NAME_A_FILE if path is None else ""
         problems = explain(error, _place(path), lines, names, Settings)
         raise SettingsError(problems, hint) from error
-    # With what a variable has as JSON.
+    # With the JSON of variables.
     keep_secret(settings.model_dump(serialize_as_any=True))
     return settings
 
@@ -223,7 +223,7 @@ def _require_own_places(pipelines: Sequence[Settings], path: Path | None) -> Non
 
 
 def _require_one_mode(pipelines: Sequence[Settings], path: Path | None) -> None:
-    """Check that all pipelines let the same users read: a process has one mode for what it makes.
+    """Check that all pipelines have the same file mode: a process has one for all its files.
 
     Raises:
         SettingsError: they don't.
@@ -241,9 +241,9 @@ def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     """Return the shared settings, overridden by a pipeline's own, section by section."""
     merged = deepcopy(dict(shared))
     for key, value in own.items():
-        former = merged.get(key)
-        if isinstance(former, dict) and isinstance(value, dict):
-            merged[key] = {**former, **value}
+        inherited = merged.get(key)
+        if isinstance(inherited, dict) and isinstance(value, dict):
+            merged[key] = {**inherited, **value}
         else:
             merged[key] = deepcopy(value)
     return merged

@@ -1,4 +1,4 @@
-"""Writes the text of a new settings file: the keys that a sink needs, each with what it means."""
+"""The text of a new settings file: the keys that a sink needs, each with its meaning."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class SinkChoice:
     """A sink that a new settings file can have.
 
     Attributes:
-        meaning: what it makes of the changes.
+        meaning: its output, for people.
         keys: the keys under sink, apart from path and checkpoint, in their order.
-        folder: where it writes, below the pipeline's folder.
-        folder_meaning: what is in that folder.
+        folder: its output, below the pipeline's folder.
+        folder_meaning: the content of that folder, for people.
         needs_servers: whether it sends to Kafka's brokers.
         needs_dataset: whether it writes to a dataset of BigQuery's, and no folder.
     """
@@ -94,12 +94,12 @@ SINKS: Final[Mapping[str, SinkChoice]] = {
 
 @dataclass(frozen=True, slots=True)
 class NewPipeline:
-    """What a new settings file is to say.
+    """The values of a new settings file.
 
     Attributes:
         name: the pipeline's.
         source: the change stream.
-        stream_text: what the change stream is like, for people.
+        stream_text: the properties of the change stream, for people.
         tables: full names of the tables that it watches.
         sink: a key of SINKS.
         path: the folder or URL below which everything is written.
@@ -128,7 +128,7 @@ def settings_text(pipeline: NewPipeline, *, file_name: str) -> str:
     """Return the text of a settings file.
 
     Args:
-        pipeline: what it is to say.
+        pipeline: its values.
         file_name: as commands are to name the file.
     """
     lines = [

@@ -34,7 +34,7 @@ def _yes_no(value: object) -> object:
 
 
 class Source(StreamSettings):
-    """The change stream to read, and which rows that were there before."""
+    """The change stream to read, and the rows from before its changes."""
 
     initial_scan: Annotated[
         Literal["yes", "no", "only"] | None,
@@ -45,14 +45,14 @@ class Source(StreamSettings):
 
 
 class EpochSettings(ReadingSettings):
-    """How long an epoch is, how it is read, and when the next one begins."""
+    """The length of an epoch, the way in which it is read, and the start of the next one."""
 
     trigger: Annotated[int, Duration()] = 1_000
     progress_deadline: Annotated[int, Duration(10_000)] = 600_000
 
 
 class FilterSettings(Section):
-    """Which records are kept, and which columns; see spark_sink.filters."""
+    """The records and columns that are kept; see spark_sink.filters."""
 
     tables: Names = ()
     exclude_tables: Names = ()
@@ -78,7 +78,7 @@ class State(Section):
 
 
 class Lease(Section):
-    """Who runs the pipeline when two processes could."""
+    """The lease, which decides between two processes that could run the pipeline."""
 
     duration: Annotated[int, Duration(2_000, 600_000)] = 6_000
     when_taken: Literal["wait", "exit"] = "wait"
@@ -130,14 +130,14 @@ class Http(Section):
 
 
 class Log(Section):
-    """How the process writes its log."""
+    """The log of the process."""
 
     format: Literal["console", "json"] = "console"
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Trace(Section):
-    """Where spans go; off unless endpoint is set."""
+    """The export of spans; off unless endpoint is set."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
 

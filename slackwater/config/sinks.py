@@ -1,4 +1,4 @@
-"""Makes the sink that the settings describe."""
+"""The sink that the settings describe."""
 
 from __future__ import annotations
 

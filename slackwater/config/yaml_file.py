@@ -1,4 +1,4 @@
-"""Reads the settings' YAML and environment, and explains what is wrong with them.
+"""The settings' YAML and environment, read and checked with helpful messages.
 
 pydantic-settings is not used for this: its messages have neither lines nor near names, and its
 environment reader ignores unknown names.
@@ -61,7 +61,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Key, int]]:
 
 
 def _problem(error: yaml.YAMLError) -> str:
-    """Return what is wrong, and where, without the text there: it may hold a password."""
+    """Return the problem and its place, without the text there, which may hold a password."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
     return f"{problem or 'it holds signs that YAML does not allow'}{place}"

@@ -1,4 +1,4 @@
-"""Demonstrates the program on the emulator.
+"""The demonstration of the program on the emulator.
 
 - show: `slackwater demo`: load, churn, a kill halfway, the comparison.
 - load: a mixed load of inserts, updates and deletes, which the tests use, too.

@@ -1,4 +1,4 @@
-"""Writes changes to a database on the emulator until stopped: `python -m slackwater.demo.forever`.
+"""Endless changes to a database on the emulator: `python -m slackwater.demo.forever`.
 
 For the quick start and the compose file. It starts an emulator at 127.0.0.1:9010, unless
 SPANNER_EMULATOR_HOST names one that is already running.

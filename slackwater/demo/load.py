@@ -1,4 +1,4 @@
-"""Writes a mixed load: inserts, updates and deletes in three tables, in transactions."""
+"""A mixed load: inserts, updates and deletes in three tables, in transactions."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def ddl(dialect: Dialect) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """How many transactions were written, and in how many seconds."""
+    """The number of transactions written, and the seconds that they took."""
 
     transactions: int
     seconds: float
 
 
 class Load:
-    """Writes transactions; the same seed gives the same ones.
+    """A writer of transactions; the same seed gives the same ones.
 
     The emulator runs one read-write transaction at a time, so one writer is as fast as many.
     """

@@ -1,4 +1,4 @@
-"""Runs a pipeline as a process of its own, to be killed and started again."""
+"""A pipeline as a process of its own, to be killed and started again."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ class Service:
     def follow_to_watermark(
         self, watermark_ns: int, say: Callable[[str], None], *, idle_s_max: float = 180
     ) -> None:
-        """Wait as long as the low watermark or the log moves, and say what is waited for.
+        """Wait as long as the low watermark or the log moves, and report the position meanwhile.
 
         Args:
             watermark_ns: the low watermark to be reached.
-            say: is called with where the pipeline stands, every fifteen seconds.
+            say: is called with the pipeline's position every fifteen seconds.
             idle_s_max: seconds without a sign of progress.
 
         Raises:
@@ -154,7 +154,7 @@ class Service:
             time.sleep(0.1)
 
     def _signs(self) -> tuple[int | None, int]:
-        """Return what changes when the pipeline gets on: low watermark, and size of the log."""
+        """Return the signs of progress: the low watermark, and the size of the log."""
         return self.low_watermark_ns(), self.log.stat().st_size
 
     def _stuck(self, watermark_ns: int) -> PipelineFailedError:
@@ -180,7 +180,7 @@ class Service:
 
 
 def _where(low_watermark_ns: int | None, wanted_ns: int, seconds: float) -> str:
-    """Return where a pipeline stands that has been waited for so long."""
+    """Return the position of a pipeline that has been waited for so long."""
     if low_watermark_ns is None:
         return f"after {seconds:.0f} s: starting; no epoch is committed yet"
     behind_s = ns_to_seconds(wanted_ns - low_watermark_ns)

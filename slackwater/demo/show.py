@@ -1,4 +1,4 @@
-"""Shows a churning change stream land in Parquet in spite of a kill, and compares the output."""
+"""The demonstration: a busy change stream read into Parquet in spite of a kill, and compared."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def show(directory: Path, *, seconds: int) -> bool:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """Leave the context in good order when SIGTERM comes, as after Ctrl-C."""
+    """Leave the context cleanly on SIGTERM, as after Ctrl-C."""
 
     def end(*_: object) -> None:
         raise SystemExit(_ENDED_BY_SIGTERM)
 
-    former = signal.signal(signal.SIGTERM, end)
+    previous = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _show_on(emulator: Emulator, console: Console, directory: Path, seconds: int) -> bool:

@@ -1,4 +1,4 @@
-"""Remembers details of the epochs that this process committed; the store has the rest."""
+"""Details of the epochs that this process committed; the store has the rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EpochHistory:
         self._reports.setdefault(pipeline, deque(maxlen=_EPOCHS_MAX)).append(report)
 
     def scanned(self, pipeline: str, progress: Progress) -> None:
-        """Do nothing: a scan is no epoch."""
+        """Do nothing: a scan is not an epoch."""
 
     def failed(self, pipeline: str) -> None:
         """Do nothing: the pipeline's state shows it."""

@@ -1,4 +1,4 @@
-"""Serves HTTP: probes, metrics, the status as JSON, and a page for people.
+"""The HTTP server: probes, metrics, the status as JSON, and a page for people.
 
 The answers come from the metadata store, which is read once a second, and from this process's
 counters; Spanner's clock is read four times a minute (slackwater.pipeline.spanner_clock).
@@ -49,13 +49,13 @@ _PAGE: Final = {
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-# Answers from the metadata store: those that are made at a time, and those that are waited for.
+# Answers from the metadata store: the most made at a time, and the most that wait.
 _STORE_ANSWERS_MAX: Final = 4
 _ASKING_MAX: Final = 32
 
 
 class _Json(JSONResponse):
-    """JSON that is safe to show on a terminal, and means the same."""
+    """JSON with escapes that make it safe to show on a terminal."""
 
     def render(self, content: Any) -> bytes:
         """Return the text of an answer."""
@@ -94,7 +94,7 @@ class Routes:
         )
 
     async def healthz(self, request: Request) -> Response:
-        """Answer 200: the process is alive, whatever its threads wait for."""
+        """Answer 200: the process is alive, even if its threads wait."""
         del request
         return PlainTextResponse("ok\n")
 
@@ -241,7 +241,7 @@ def serving(
 
 
 def secrets_of(settings: Http) -> tuple[TokenFile | None, TlsFiles | None]:
-    """Return the token that is asked for, and what to encrypt with; None if there is none.
+    """Return the required token, and the certificate to encrypt with; None if there is none.
 
     Raises:
         HttpError: a file can't be used.

@@ -1,4 +1,4 @@
-"""Decides who is answered: who asks this server by its own names, and with its token if it has one.
+"""Access to the HTTP server: by its own names, and with its token if it has one.
 
 A page of another site can have its own name lead to this server's address (DNS rebinding), and
 would then read its answers. It can't do so with an address, or a name that is not its own.
@@ -26,7 +26,7 @@ from slackwater.errors import HttpError
 from slackwater.monitoring.http_server import Pace
 from slackwater.secrecy import keep_secret
 
-# Kubernetes' probes show no token.
+# Kubernetes' probes have no token.
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:/@\s]+)(?::\d*)?", re.IGNORECASE)
 _TOKEN_LENGTH_MIN: Final = 16
@@ -34,7 +34,7 @@ _MADE_BY: Final = "Make one of 16 characters or more, by a random generator"
 
 
 def own_names(settings: Http) -> frozenset[str]:
-    """Return the names by which the server may be asked for, beside addresses."""
+    """Return the names by which the server may be called, beside addresses."""
     machine = socket.gethostname().lower()
     names = {"localhost", settings.host, machine, machine.partition(".")[0], *settings.hosts}
     return frozenset(name.lower() for name in names)
@@ -60,7 +60,7 @@ def is_own(host: str, names: Collection[str]) -> bool:
 
 
 class TokenFile:
-    """The token that who asks has to show, read again each time: a Secret's file may change.
+    """The token that a request has to have, read again each time: a Secret's file may change.
 
     Raises:
         HttpError: the file can't be read, or has no token.
@@ -72,7 +72,7 @@ class TokenFile:
         self._token = self._read()
 
     def is_shown(self, authorization: str) -> bool:
-        """Return True if a header Authorization has the token: as Bearer, or as a password."""
+        """Return True if a header Authorization has the token, as Bearer or as a password."""
         # It may be being replaced.
         with suppress(HttpError):
             self._token = self._read()
@@ -112,7 +112,7 @@ class Access:
     Args:
         app: the application.
         names: see own_names().
-        token: None if everybody is answered.
+        token: None if every request is answered.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str], token: TokenFile | None) -> None:

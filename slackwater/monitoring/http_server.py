@@ -1,10 +1,10 @@
-"""Runs the HTTP server: a few connections at a time, little time for each, and few log lines.
+"""The socket side of the HTTP server: few connections, little time for each, few log lines.
 
-It lives in the pipeline's process, which needs descriptors and the interpreter for other things.
-So there is a budget of connections. Over it, each that comes takes the place of the one that has
-waited longest: a probe is answered whoever else is connected. Connections and requests are taken at
-a pace, so that any number of them costs a small share of one core. What has to wait waits in the
-kernel, and takes none of the process's descriptors.
+It lives in the pipeline's process, which needs descriptors and the interpreter for other things. So
+there is a budget of connections. Over it, each that comes takes the place of the one that has
+waited longest: a probe is answered even if others fill the budget. Connections and requests are
+taken at a pace, so that any number of them costs a small share of one core. What has to wait waits
+in the kernel, and takes none of the process's descriptors.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _log = structlog.get_logger("slackwater.monitoring.http")
 CONNECTIONS_MAX: Final = 64
 # With more connections than this, each has one answer: a client that comes has its turn.
 _SHARED_MAX: Final = CONNECTIONS_MAX // 2
-# What a connection, or a request, costs is a tenth of this. The same for both, so that what was
-# accepted is answered before it has to make room.
+# A connection, or a request, costs a tenth of this. The same for both, so that an accepted
+# connection is answered before it has to make room.
 _PACE_S: Final = 0.005
 # Connections that wait in the kernel, a second or two.
 _BACKLOG: Final = 256
@@ -47,7 +47,7 @@ _ANSWER_S_MAX: Final = 30.0
 _ANSWER_FIRST_S: Final = 5.0
 _LOOK_EVERY_S: Final = 1.0
 _HEADER_BYTES_MAX: Final = 16_384
-# What the kernel takes from a client before it is read; otherwise megabytes.
+# The kernel buffers so much of a client's data before it is read; by default megabytes.
 _UNREAD_BYTES_MAX: Final = 16_384
 _PARTING_S_MAX: Final = 1.0
 # Nothing is loaded from elsewhere, and no other page shows or reads this one.
@@ -64,7 +64,7 @@ _HEADERS: Final = [
 
 
 class Pace:
-    """Lets one through every few milliseconds; the others wait for their turn."""
+    """A limiter that lets one through every few milliseconds; the others wait for their turn."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
@@ -80,7 +80,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a connection is used for at a moment.
+    """The use of a connection at a moment.
 
     Attributes:
         is_answering: a request is being answered; otherwise one is waited for.
@@ -92,7 +92,7 @@ class Use:
 
     @property
     def precedence(self) -> float:
-        """The least of several connections makes room: an answer is given some seconds more."""
+        """The order in which connections make room: answers are given some seconds more."""
         return self.since_s + (_ANSWER_FIRST_S if self.is_answering else 0.0)
 
     def is_overdue(self, now_s: float) -> bool:
@@ -118,13 +118,13 @@ class _Connection(H11Protocol):
             self.use = Use(is_answering=True, since_s=time.monotonic())
 
     def _should_upgrade(self) -> bool:
-        """Answer as if nobody had asked for a WebSocket; uvicorn would advise to install some."""
+        """Return False: there are no WebSockets, and uvicorn would advise to install some."""
         return False
 
     def on_response_complete(self) -> None:
         self.use = Use(is_answering=False, since_s=time.monotonic())
         if self.cycle.more_body:
-            # The rest of a body that nobody reads: it could go on for ever.
+            # The rest of a body is not read: it could go on for ever.
             self.transport.close()
         super().on_response_complete()
 
@@ -178,7 +178,7 @@ class TlsFiles:
 
 
 class _Sparing(logging.Filter):
-    """Lets a message through as often as a Reminder says, whatever its details are."""
+    """A filter that lets a message through as often as a Reminder allows, with any details."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,12 +191,12 @@ class _Sparing(logging.Filter):
 
 
 class HttpServer:
-    """Serves an application on a socket, on the thread that calls run().
+    """A server of an application on a socket, on the thread that calls run().
 
     Args:
         app: the application.
         listening: a socket that has its address.
-        tls: what to encrypt with; None for plain HTTP.
+        tls: the certificate; None for plain HTTP.
     """
 
     def __init__(self, app: ASGIApp, listening: socket.socket, tls: TlsFiles | None) -> None:
@@ -227,7 +227,7 @@ class HttpServer:
         return self._server.started
 
     def stop(self) -> None:
-        """Have run() end; from any thread. Nobody's connection is waited for."""
+        """Make run() end, from any thread, without waiting for connections."""
         self._server.should_exit = self._server.force_exit = True
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Turns what the store holds into JSON fields: the same on the command line and over HTTP."""
+"""The JSON fields of the store's rows: the same on the command line and over HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pipeline_fields(pipeline: Pipeline, *, is_owner_dead: bool) -> dict[str, Any
 
 
 def catch_up_fields(catch_up: CatchUp) -> dict[str, Any]:
-    """Return the fields of the answer to whether a pipeline keeps up."""
+    """Return the fields that show whether a pipeline keeps up."""
     return {
         "text": catch_up.text(),
         "pace": catch_up.pace.value,
@@ -120,7 +120,7 @@ def rescan_fields(rescan: Rescan) -> dict[str, Any]:
 def verification_fields(
     tables: Sequence[VerifiedTable], low_watermark_ns: int | None
 ) -> dict[str, Any] | None:
-    """Return the fields of what `verify --continuous` has proved; None if it never ran."""
+    """Return the fields of the results of `verify --continuous`; None if it never ran."""
     if not tables:
         return None
     proved = proof(tables, low_watermark_ns)

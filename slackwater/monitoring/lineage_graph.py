@@ -1,4 +1,4 @@
-"""Draws the lineage of partitions in Graphviz's language, and as SVG if dot is installed."""
+"""The lineage of partitions as a graph in Graphviz's language, and as SVG if dot is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows a running pipeline on a terminal."""
+"""The view of a running pipeline on a terminal."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ class LiveView:
         self._live.__exit__(None, None, None)
 
     def scanned(self, pipeline: str, progress: Progress) -> None:
-        """Show how far the initial scan is."""
+        """Show the progress of the initial scan."""
         del pipeline
-        left = "" if progress.left_s is None else f", about {about(progress.left_s)} left"
-        text = f"initial scan: {progress.percent} %{left}"
+        seconds = progress.remaining_s
+        remaining = "" if seconds is None else f", about {about(seconds)} left"
+        text = f"initial scan: {progress.percent} %{remaining}"
         self._live.update(_bar(text, progress.done, progress.total), refresh=True)
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:

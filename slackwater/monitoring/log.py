@@ -1,4 +1,4 @@
-"""Configures logs: a line per event to standard error, as text or JSON; never a record's values."""
+"""The log: a line per event to standard error, as text or JSON; never a record's values."""
 
 from __future__ import annotations
 

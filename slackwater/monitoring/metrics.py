@@ -1,4 +1,4 @@
-"""Counts for Prometheus; names and units follow its conventions.
+"""The metrics for Prometheus; names and units follow its conventions.
 
 An epoch's records are counted when it is committed. The status of a pipeline is read at each
 scrape, from its poller.
@@ -118,7 +118,7 @@ class Metrics:
             self._epoch.labels(pipeline, stage).observe(seconds)
 
     def scanned(self, pipeline: str, progress: Progress) -> None:
-        """Show how far the initial scan is."""
+        """Show the progress of the initial scan."""
         self._scan.labels(pipeline).set(progress.percent / 100)
 
     def failed(self, pipeline: str) -> None:

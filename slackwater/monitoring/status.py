@@ -1,4 +1,4 @@
-"""Polls the status of the pipelines of this process, for the page, Prometheus and probes."""
+"""The polled status of the pipelines of this process, for the page, Prometheus and probes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class PipelineStatus:
 
     @property
     def lag_ns(self) -> int | None:
-        """How far the low watermark is behind Spanner's clock; None before the first epoch."""
+        """The lag of the low watermark behind Spanner's clock; None before the first epoch."""
         watermark_ns = self.pipeline.low_watermark_ns
         return None if watermark_ns is None else self.clock_ns - watermark_ns
 
@@ -193,7 +193,7 @@ class PipelineStatus:
 
 
 class StatusPoller:
-    """Polls one pipeline of this process once a second, on a thread of its own.
+    """A poller of one pipeline of this process, once a second, on a thread of its own.
 
     Its status is available at once, even while the metadata store or Spanner does not answer, and
     a poll asks only the store: Spanner's clock is read elsewhere.
@@ -226,7 +226,7 @@ class StatusPoller:
         self._stopped.set()
 
     def status(self) -> PipelineStatus:
-        """Return the status as of the last poll, with the clock of now, and who is silent.
+        """Return the status as of the last poll, with the present clock and silences.
 
         Raises:
             StoreUnreachableError: no poll has succeeded yet, not even within 10 s.
@@ -254,7 +254,7 @@ class StatusPoller:
                 self.poll()
             except StateError as error:
                 _log.debug("can't poll", pipeline=self.supervisor.name, error=error.message)
-            # The time of this thread, which is that of many partitions; not of a slow store.
+            # The thread's CPU time, which many partitions take; not the wait for a slow store.
             used_s = time.thread_time() - used_s
             self._stopped.wait(min(max(_POLL_EVERY_S, _POLL_SHARE * used_s), _POLL_EVERY_S_MAX))
 
@@ -271,7 +271,7 @@ class StatusPoller:
         self._has_polled.set()
         clock = self.supervisor.clock
         if before and clock and _has_epoch_since(before[1].pipeline, status.pipeline):
-            # It was read from Spanner, whatever becomes of the clock's own question.
+            # It was read from Spanner, even if the clock's own request fails.
             clock.note_answer()
 
     def _poll(self) -> PipelineStatus:

@@ -1,4 +1,4 @@
-"""Exports OpenTelemetry spans of epochs: planning, partition queries, the sink's commit.
+"""OpenTelemetry spans of epochs: planning, partition queries, the sink's commit.
 
 A span tree is made after its epoch has been committed, from what Spark and the tasks measured: no
 epoch waits for a collector, and Spark's workers need no exporter.
@@ -26,7 +26,7 @@ class Tracing:
     """An Observer that exports a span tree for each committed epoch.
 
     Args:
-        exporter: where spans go.
+        exporter: of the spans.
     """
 
     def __init__(self, exporter: SpanExporter) -> None:

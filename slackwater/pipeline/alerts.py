@@ -26,9 +26,9 @@ _REMINDER_MAX_S: Final = 900.0
 
 
 class Reminder:
-    """Decides when to say again what goes on: after a minute, then after twice as long each time.
+    """The times at which to repeat a message: after a minute, then after twice as long each time.
 
-    What was not so for a minute is over; then the next time is a first time.
+    A condition that was absent for a minute is over; the next one is new.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Reminder:
         self._pause_s = _REMINDER_FIRST_S
 
     def is_due(self, now_s: float) -> bool:
-        """Return True if what is so now is to be said; called each time it is seen.
+        """Return True if the message is due; called each time the condition is seen.
 
         Args:
             now_s: a clock that never goes back.
@@ -66,7 +66,7 @@ def held_back_by(queries: Sequence[OpenQuery]) -> OpenQuery | None:
 
 
 class Alerts:
-    """Looks at a running pipeline in a thread of its own, and logs what an operator should know.
+    """A watch over a running pipeline in a thread of its own, which logs warnings for operators.
 
     Args:
         store: the metadata store.
@@ -87,11 +87,11 @@ class Alerts:
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
     def start(self) -> None:
-        """Begin to look: every two seconds, at the retention period every thirty."""
+        """Begin to check every two seconds, and the retention period every thirty."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking, without waiting for a look that is under way."""
+        """Stop, without waiting for a check that is under way."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -115,7 +115,7 @@ class Alerts:
         query = held_back_by(queries)
         if query is None:
             return
-        # A query that sends records is slow at worst: far behind, each epoch has some.
+        # A query that sends records is at worst slow: a pipeline far behind has some in each epoch.
         is_silent = bool(query.stalls) or query.silent_ms >= _HELD_BACK_MS
         if (self._silent if is_silent else self._slow).is_due(time.monotonic()):
             (_log.warning if is_silent else _log.info)(

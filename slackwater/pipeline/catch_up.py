@@ -1,4 +1,4 @@
-"""Decides whether a pipeline keeps up, how long it takes to catch up, and when that is a worry.
+"""Whether a pipeline keeps up, how long it takes to catch up, and the levels of warning.
 
 The same words and limits are used by status, page, log line, metrics and alerts. Rules only: the
 epochs and the clock are the caller's.
@@ -34,7 +34,7 @@ _GAIN_LEAST: Final = 0.02
 
 
 class Pace(StrEnum):
-    """How a pipeline's low watermark moves, compared with Spanner's clock."""
+    """The movement of a pipeline's low watermark, compared with Spanner's clock."""
 
     KEEPS_UP = "keeps up"
     CATCHES_UP = "catches up"
@@ -50,8 +50,8 @@ class CatchUp:
     """Whether a pipeline keeps up.
 
     Attributes:
-        pace: how it moves.
-        lag_s: how far it is behind, in seconds; None before the first epoch.
+        pace: of its low watermark.
+        lag_s: its lag in seconds; None before the first epoch.
         speed: by how many seconds its low watermark moved in a second; None if not measured yet.
         caught_up_in_s: when it will have caught up; 0 if it has, None if it will not.
         lost_in_s: when it will have fallen out of the retention period; None if it will not.
@@ -73,7 +73,7 @@ class CatchUp:
 
     @property
     def level(self) -> Level:
-        """How worrying the whole is."""
+        """The level of the whole."""
         if self.retention_level is not Level.OK:
             return self.retention_level
         if self.condition is not None and self.condition.level is not Level.OK:
@@ -82,7 +82,7 @@ class CatchUp:
         return Level.WARNING if is_slow else self.lag_level
 
     def text(self) -> str:
-        """Return one line for people: what it does instead of running, then how fast it is."""
+        """Return one line for people: its condition if it does not run, then its speed."""
         pace = self._pace_text()
         if self.condition is None:
             return pace[:1].upper() + pace[1:]
@@ -167,7 +167,7 @@ def retention_used(low_watermark_ns: int, *, clock_ns: int, retention_ns: int) -
 
 
 def about(seconds: float) -> str:
-    """Return a duration as people say it, such as 4 s, 12 min, 2.5 h or 3.1 days."""
+    """Return a duration in a readable unit, such as 4 s, 12 min, 2.5 h or 3.1 days."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:

@@ -1,4 +1,4 @@
-"""Says what a pipeline does instead of running, which comes before how fast it is.
+"""The condition of a pipeline that does not run, which matters more than its speed.
 
 Rules only: the store's row and what is known of its owner are the caller's.
 """
@@ -19,7 +19,7 @@ _UNOWNED: Final = frozenset({None, PipelineState.NOT_RUNNING, PipelineState.FAIL
 
 
 class Level(StrEnum):
-    """How worrying something is."""
+    """A level of warning."""
 
     OK = "ok"
     WARNING = "warning"
@@ -28,12 +28,12 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a pipeline does, or what keeps it from running.
+    """The condition of a pipeline that does not run.
 
     Attributes:
         text: a sentence for people, without the period.
-        level: how worrying it is.
-        is_held: its low watermark does not move meanwhile, so that its speed says nothing.
+        level: of warning.
+        is_held: its low watermark does not move meanwhile, so that its speed means nothing.
     """
 
     text: str
@@ -49,12 +49,12 @@ def condition(
     spanner_problem: str | None = None,
     scan_share: float | None = None,
 ) -> Condition | None:
-    """Return what a pipeline does instead of running; None if it runs.
+    """Return the condition of a pipeline that does not run; None if it runs.
 
     Args:
         pipeline: its row in the metadata store.
         is_owner_dead: its owner is known to have died.
-        is_standby: the one who asks is a process that would take over from the owner.
+        is_standby: this process would take over from the owner.
         spanner_problem: why Spanner does not answer, as a sentence without the period; None while
             it does.
         scan_share: the share of its initial scan that is done; None if none is under way.

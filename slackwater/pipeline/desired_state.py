@@ -1,4 +1,4 @@
-"""What is desired of a pipeline: by its operator, in the metadata store, or by a signal."""
+"""The desired state of a pipeline: set by its operator, in the metadata store, or by a signal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _log = structlog.get_logger("slackwater.pipeline.desired_state")
 _LOOK_S: Final = 0.5
 _POLL_S: Final = 0.05
 _OF_OWNER: Final = frozenset(desired for desired in DesiredState if ends_run(desired))
-# Meant for the process that ran the pipeline then; a pause is meant for the pipeline.
+# Requests to the process that ran the pipeline then; a pause is for the pipeline.
 _OF_FORMER_OWNER: Final = _OF_OWNER | {DesiredState.AWAITING_OPERATOR}
 
 
 class DesiredStateStore(Protocol):
-    """The part of the metadata store that says what is desired of a pipeline; see Store."""
+    """The part of the metadata store with the desired state; see Store."""
 
     def pipeline(self, name: str) -> Pipeline | None:
         """Return a pipeline; None if there is none."""
@@ -41,16 +41,16 @@ class DesiredStateStore(Protocol):
 
 
 class DesiredStatePoller:
-    """Looks twice a second, in a thread of its own, at what is desired.
+    """A poller of the desired state, twice a second, in a thread of its own.
 
     Args:
         store: the metadata store, which knows the pipeline.
         pipeline: its name.
         signalled: set when the process is asked to end, which every pipeline of it obeys.
-        generation: returns the generation of the lease that this process holds. What another
-            owner is asked for is left alone.
+        generation: returns the generation of the lease that this process holds. Requests to another
+            owner are left alone.
         drain_s_max: how long after a signal the running epoch may take to end; then it is left to
-            be replayed, so that whoever sent the signal need not kill the process.
+            be replayed, so that the sender of the signal need not kill the process.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class DesiredStatePoller:
         # Set while the store does not know yet that the pipeline awaits an operator.
         self._is_wait_unwritten = False
         self._stopped = threading.Event()
-        # A look that is under way while this stops must not set the value back.
+        # A poll that is under way while this stops must not set the value back.
         self._value_lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin to look. A request to a former owner no longer counts, but a pause does.
+        """Begin to poll. A request to a former owner no longer counts, but a pause does.
 
         Raises:
             LeaseLostError: this process does not own the pipeline.
@@ -86,13 +86,13 @@ class DesiredStatePoller:
         self._is_wait_unwritten = False
         self._stopped = threading.Event()
         self._write(DesiredState.RUNNING, in_place_of=_OF_FORMER_OWNER)
-        self._look(self._stopped)
+        self._poll(self._stopped)
         threading.Thread(
             target=self._run, args=(self._stopped,), name="desired-state", daemon=True
         ).start()
 
     def stop(self) -> None:
-        """Stop looking, and take back the requests that this owner has obeyed."""
+        """Stop polling, and take back the requests that this owner has obeyed."""
         with self._value_lock:
             self._stopped.set()
             self._in_store = DesiredState.RUNNING
@@ -103,7 +103,7 @@ class DesiredStatePoller:
             _log.warning("request not taken back", pipeline=self._pipeline, error=error.message)
 
     def current(self) -> DesiredState:
-        """Return the desired state as it was seen last; a signal is a drain, and at last a stop."""
+        """Return the desired state of the last poll; a signal is a drain, and finally a stop."""
         if not self._signalled.is_set() or self._in_store is DesiredState.STOPPED:
             return self._in_store
         if self._drain_until_s is None:
@@ -115,7 +115,7 @@ class DesiredStatePoller:
         )
 
     def close_source(self) -> None:
-        """Have the source choose no further epoch after a signal, which only this process has seen.
+        """Make the source choose no further epoch after a signal, which only this process has seen.
 
         A request in the store does so already, and a pause is to outlast this process. To be called
         again until the query has ended: meanwhile an operator may resume what is paused.
@@ -128,14 +128,14 @@ class DesiredStatePoller:
             self._in_store = DesiredState.DRAINING
 
     def await_operator(self) -> None:
-        """Have the pipeline wait until it is resumed, or its process started again.
+        """Make the pipeline wait until it is resumed, or its process started again.
 
         If the store can't be reached, the pipeline waits all the same, and the store is told as
         soon as it can be.
         """
         try:
             self._write_wait()
-            self._look(self._stopped)
+            self._poll(self._stopped)
         except StateError as error:
             _log.warning("wait not recorded", pipeline=self._pipeline, error=error.message)
             with self._value_lock:
@@ -149,12 +149,12 @@ class DesiredStatePoller:
                 if self._is_wait_unwritten:
                     self._write_wait()
                     self._is_wait_unwritten = False
-                self._look(stopped)
+                self._poll(stopped)
             except StateError as error:
                 # Code that needs the store meets the same error, and handles it.
                 _log.debug("can't look", pipeline=self._pipeline, error=error.message)
 
-    def _look(self, stopped: threading.Event) -> None:
+    def _poll(self, stopped: threading.Event) -> None:
         pipeline = self._store.pipeline(self._pipeline)
         with self._value_lock:
             if pipeline is not None and not stopped.is_set():

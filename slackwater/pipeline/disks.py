@@ -1,4 +1,4 @@
-"""Which disk of a pipeline is full or can't be written to, when an error says that one is."""
+"""The disks of a pipeline, to tell which one an error means that is full or read-only."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Final
 
 from slackwater.config.settings import Settings
 
-# As the system, Java, SQLite and PostgreSQL say it; and Hadoop, which keeps the system's reason.
+# The messages of the system, Java, SQLite and PostgreSQL, and of Hadoop, which has the system's.
 _ANY: Final = "Mkdirs failed to create"
 _FULL: Final = re.compile(
     f"No space left on device|[Dd]isk quota exceeded|database or disk is full|disk I/O error|{_ANY}"
 )
 _READ_ONLY: Final = re.compile(f"[Rr]ead-only file system|readonly database|{_ANY}")
 _SQLITE: Final = "sqlite:///"
-# What a small epoch needs.
+# The space that a small epoch needs.
 _LITTLE_BYTES: Final = 16 * 1024 * 1024
 _MIB: Final = 1024 * 1024
 
@@ -42,7 +42,7 @@ class Disk:
 
 
 def places_of(settings: Settings) -> dict[str, str]:
-    """Return where a pipeline writes, by the setting that says so."""
+    """Return the places where a pipeline writes, by their settings."""
     places = {
         "sink.path": settings.sink.place_path,
         "sink.checkpoint": settings.sink.checkpoint,
@@ -79,7 +79,7 @@ def disks_of(places: Mapping[str, str]) -> Iterator[Disk]:
 
 
 def advice(error: str, disks: Iterable[Disk]) -> str:
-    """Return what to do about an error's disk; an empty text if it speaks of none.
+    """Return advice about an error's disk; an empty text if it is about none.
 
     Args:
         error: the error's text.

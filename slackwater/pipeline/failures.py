@@ -1,4 +1,4 @@
-"""What a failure of the streaming query means: try again after a while, or give up."""
+"""The meaning of a failure of the streaming query: try again after a while, or give up."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _RAISED: Final = re.compile(
     r"(?:Caused by: )?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)"
     r"(?!.*Traceback \(most recent call last\):$)(?:: .*)?)$"
 )
-# What stands before such a trace, and says nothing.
+# The text before such a trace, which adds nothing.
 _TRACE: Final = re.compile(
     r"(An exception was raised by the Python Proxy\. Return Message: )?"
     r"Traceback \(most recent call last\):$"
 )
-# By this Spark tells that the text is py4j's.
+# Spark recognizes py4j's text by this.
 _OF_PY4J: Final = "py4j.protocol.Py4JJavaError:"
 _MESSAGE_MAX: Final = 1_000
 
@@ -38,7 +38,7 @@ class Failure:
         error_class: the error's class; empty if it is not one of ours.
         message: our own error's if Spark's carries one, else see summary().
         hint: our own error's; may be empty.
-        is_permanent: True if trying again can't help until somebody changes something.
+        is_permanent: True if another try can't help until an operator changes something.
         is_lease_lost: True if another process took the pipeline over.
     """
 
@@ -55,7 +55,7 @@ class Failure:
 
 
 def diagnose(error: BaseException | str) -> Failure:
-    """Return what an error means: one of ours, or one of Spark's that may carry one of ours.
+    """Return the failure that an error means: one of ours, or of Spark's that may carry one.
 
     Args:
         error: as it was raised, or the text of Spark's exception.
@@ -76,11 +76,11 @@ def diagnose(error: BaseException | str) -> Failure:
 
 
 def encoded(error: Exception) -> WorkerError:
-    """Return the error that a callback raises to Spark in the place of another one.
+    """Return the error that a callback raises to Spark in place of another one.
 
     Spark keeps only its text, and searches that for an interruption with an expression that
-    overflows the stack where the text holds a stack trace of Java's. So it is short, and says of
-    itself that it comes from Java where it does.
+    overflows the stack where the text holds a stack trace of Java's. So it is short, and is marked
+    as Java's where it comes from Java.
     """
     if isinstance(error, WorkerError):
         return error
@@ -100,10 +100,10 @@ def is_java_text(text: str) -> bool:
 
 
 def summary(text: str) -> str:
-    """Return what an error's text says in one line, with the class and message of its cause.
+    """Return an error's text in one line, with the class and message of its cause.
 
     The texts of Python and of Java hold each other: a trace of Python's in a message of Java's in
-    one of Python's. What was raised first stands last.
+    one of Python's. The first error is the last.
     """
     lines = text.strip().splitlines() or ["no message"]
     raised = lines[0]

@@ -59,8 +59,8 @@ _log = structlog.get_logger("slackwater.pipeline.initial_scan")
 _PARTS_A_TASK: Final = 4
 
 
-class _LeftError(Exception):
-    """The scan stops at this point, because something else is to be done."""
+class _InterruptedError(Exception):
+    """The scan stops at this point, because another action is due."""
 
     def __init__(self, action: Action) -> None:
         super().__init__(action.name)
@@ -68,7 +68,7 @@ class _LeftError(Exception):
 
 
 class InitialScan:
-    """Reads the rows of a pipeline's tables into its sink.
+    """The initial scan of a pipeline's tables into its sink.
 
     Args:
         spark: a session.
@@ -77,9 +77,9 @@ class InitialScan:
         store: the metadata store.
         sink: the pipeline's.
         lease: the pipeline's.
-        observer: is told after each chunk how far the scan is.
-        retries: what follows a failure; when its pipeline is not to run, the running chunk is
-            finished first.
+        observer: is told the progress after each chunk.
+        retries: handles a failure; when its pipeline is not to run, the running chunk is finished
+            first.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class InitialScan:
         """
         try:
             self._run()
-        except _LeftError as left:
-            return left.action
+        except _InterruptedError as interruption:
+            return interruption.action
         return None
 
     def _run(self) -> None:
@@ -139,7 +139,7 @@ class InitialScan:
                 parts=len(of_chunk),
                 records=records,
                 percent=progress.percent,
-                time_left=None if progress.left_s is None else about(progress.left_s),
+                time_left=None if progress.remaining_s is None else about(progress.remaining_s),
             )
         self._retried(partial(self._end, scan))
 
@@ -225,7 +225,7 @@ class InitialScan:
         """Return the result of work(); after a failure it is tried again, with growing delays.
 
         Raises:
-            _LeftError: the pipeline is not to run any more.
+            _InterruptedError: the pipeline is not to run any more.
             PipelineFailedError: only an operator can help, or it has failed too often.
             LeaseLostError: another process took the pipeline over.
         """
@@ -239,5 +239,5 @@ class InitialScan:
                 failures += 1
                 action = self._retries.wait(diagnose(error), failures)
                 if action is not Action.START:
-                    raise _LeftError(action) from error
-        raise _LeftError(self._lifecycle.without_query())
+                    raise _InterruptedError(action) from error
+        raise _InterruptedError(self._lifecycle.without_query())

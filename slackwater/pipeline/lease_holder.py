@@ -1,4 +1,4 @@
-"""This process's side of a pipeline's lease: take it, renew it, notice that it is lost.
+"""This process's side of a pipeline's lease: it takes it, renews it and notices that it is lost.
 
 The rules are those of slackwater.state.lease.
 """
@@ -35,7 +35,7 @@ from slackwater.state.store import Store
 
 _log = structlog.get_logger("slackwater.pipeline.lease_holder")
 
-# A lease is renewed this often in its duration, so that one lost renewal costs nothing.
+# The renewals in a lease's duration: one lost renewal does no harm.
 _RENEWALS: Final = 4
 _OWNER: Final = re.compile(r".* pid (?P<pid>\d+) \((?P<namespace>\S+) \w+\)")
 _LOOK_S: Final = 0.5
@@ -59,22 +59,22 @@ def owner_is_dead(owner: str) -> bool:
     if match is None or match.group("namespace") != _namespace() or owner in _OF_THIS_PROCESS:
         return False
     pid = int(match.group("pid"))
-    # With this process's id and none of its names, it was a former process.
+    # The same process id under another name: it was an earlier process.
     return pid == os.getpid() or not psutil.pid_exists(pid)
 
 
 def is_run(pipeline: Pipeline) -> bool:
-    """Return whether a process has the pipeline that has not died, as far as can be seen here."""
+    """Return whether a process owns the pipeline and has not died, as far as this machine shows."""
     return pipeline.owner is not None and not owner_is_dead(pipeline.owner)
 
 
 def is_abandoned(pipeline: Pipeline) -> bool:
-    """Return whether the process that has the pipeline is known to have died."""
+    """Return whether the pipeline's owner is known to have died."""
     return pipeline.owner is not None and owner_is_dead(pipeline.owner)
 
 
 def _namespace() -> str:
-    """Return a name of the table in which a process id counts: containers have one each."""
+    """Return the name of the process-id namespace: each container has its own."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
@@ -83,7 +83,7 @@ def _namespace() -> str:
 
 
 class LeaseHolder:
-    """Takes a pipeline's lease, renews it in a thread of its own, and notices when it is lost.
+    """A holder of a pipeline's lease, which renews it in a thread and notices when it is lost.
 
     Args:
         store: the metadata store, which has the pipeline.
@@ -119,7 +119,7 @@ class LeaseHolder:
         return self._lease is not None and not self.lost.is_set()
 
     def is_lost(self) -> bool:
-        """Return True if another process took the lease that this one held."""
+        """Return True if another process has taken the lease that this one held."""
         return self.lost.is_set()
 
     def acquire(
@@ -146,9 +146,9 @@ class LeaseHolder:
         pause_s = min(_LOOK_S, self._duration_s / _RENEWALS)
         while not until():
             try:
-                former, observation = self._observation, self.look()
+                last, observation = self._observation, self.observe()
                 is_free = self._is_free(observation)
-                if is_free and self._take(observation.lease):
+                if is_free and self._acquire_free(observation.lease):
                     return True
             except StoreUnreachableError as error:
                 if not wait:
@@ -159,7 +159,7 @@ class LeaseHolder:
                 continue
             # Where another one was faster, if the store is in order, look again, but not at once.
             if not is_free:
-                if former is not None and former.lease != observation.lease and not wait:
+                if last is not None and last.lease != observation.lease and not wait:
                     raise PipelineOwnedError(
                         f"pipeline {self._pipeline!r} is run by {observation.lease.owner}.",
                         "Stop it there, or set lease.when_taken: wait to stand by",
@@ -177,16 +177,16 @@ class LeaseHolder:
             str(observation.lease.owner)
         )
 
-    def _take(self, seen: Lease) -> bool:
-        """Take a lease that was free when it was looked at, if it still is."""
+    def _acquire_free(self, seen: Lease) -> bool:
+        """Acquire a lease that was free when it was read, if it still is."""
         taken = acquire_lease(self._store, self._pipeline, self._name, seen)
         if taken is None:
             return False
         self._hold(taken, former_owner=seen.owner)
         return True
 
-    def look(self) -> LeaseObservation:
-        """Look at the lease; how long it has stood still counts from the first look that saw it so.
+    def observe(self) -> LeaseObservation:
+        """Read the lease, and return since when it has been unchanged, as far as this process saw.
 
         Raises:
             StateError: the store can't be asked.

@@ -25,7 +25,7 @@ class StateStore(Protocol):
     """The part of the metadata store that a lifecycle needs."""
 
     def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:
-        """Record what the pipeline's owner does; see Store.set_state()."""
+        """Record the pipeline's state; see Store.set_state()."""
 
 
 class Clock(Protocol):
@@ -39,7 +39,7 @@ class Clock(Protocol):
 
 
 class Lifecycle:
-    """Holds the state of one pipeline in this process.
+    """The state of one pipeline in this process.
 
     Each change of state is recorded in the store. If the store can't be reached, that is only
     logged: the recorded state serves monitoring, and nothing is decided by it.
@@ -47,10 +47,10 @@ class Lifecycle:
     Args:
         pipeline: its name.
         store: the metadata store.
-        desired_state: returns what is desired of the pipeline.
+        desired_state: returns the desired state.
         mode: how long the process stays with it.
         clock: the time, for tests.
-        places: where it writes on this machine, by the setting that says so.
+        places: where it writes on this machine, by setting.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ class Lifecycle:
         return self._unrecorded
 
     def desired_state(self) -> DesiredState:
-        """Return what is desired of the pipeline now."""
+        """Return the desired state now."""
         return self._desired_state()
 
     def explained(self, failure: Failure) -> Failure:
-        """Return a failure that names the disk that is full or read-only, if it speaks of one."""
+        """Return a failure that names the full or read-only disk, if it is about one."""
         hint = f"{advice(failure.message, disks_of(self._places))} {failure.hint}".strip()
         return replace(failure, hint=hint)
 
     def on(self, event: Event, reason: str = "", desired: DesiredState | None = None) -> Action:
-        """Take an event: enter the state that follows, and return what to do.
+        """Enter the state that follows an event, and return what to do.
 
         Args:
             event: what has been seen.
             reason: why the pipeline failed and what to do about it; empty if it did not fail.
-            desired: what was desired when the event was seen; None for what is desired now.
+            desired: the desired state when the event was seen; None for the present one.
 
         Raises:
             ImpossibleTransitionError: the table does not expect the event now.
@@ -118,7 +118,7 @@ class Lifecycle:
         """Wait in this state, and return the first action that is not to wait in it.
 
         Args:
-            is_lease_lost: asked at each look.
+            is_lease_lost: called at each poll.
             seconds: after this time a failed pipeline is tried again; None for never.
         """
         state = self._state

@@ -10,16 +10,16 @@ from slackwater.pipeline.progress import Progress
 
 
 class Observer(Protocol):
-    """Is told of pipelines; each call comes from a thread of the pipeline's own."""
+    """An observer of pipelines; each call comes from a thread of the pipeline's own."""
 
     def scanned(self, pipeline: str, progress: Progress) -> None:
-        """Take note of how far the initial scan is; its parts are those that Spanner made."""
+        """Note the progress of the initial scan; its parts are those that Spanner made."""
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
-        """Take note of an epoch that is durable and recorded."""
+        """Note an epoch that is durable and recorded."""
 
     def failed(self, pipeline: str) -> None:
-        """Take note that the pipeline has failed; its state says whether it is tried again."""
+        """Note that the pipeline has failed; its state says whether it is tried again."""
 
 
 class Observers:
@@ -29,7 +29,7 @@ class Observers:
         self._observers = observers
 
     def scanned(self, pipeline: str, progress: Progress) -> None:
-        """Tell each observer how far the initial scan is."""
+        """Tell each observer the progress of the initial scan."""
         for observer in self._observers:
             observer.scanned(pipeline, progress)
 

@@ -1,4 +1,4 @@
-"""How far a long work is, and how long the rest takes, by what it has done since it was begun."""
+"""The progress of a long work, and the time for the rest, at its speed since it was begun."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Parts of a work that is under way.
+    """The parts of a work that is under way.
 
     Attributes:
         total: how many parts it has.
@@ -27,8 +27,8 @@ class Progress:
         return 100 * self.done // self.total if self.total else 100
 
     @property
-    def left_s(self) -> float | None:
-        """How long the rest takes at the same speed; None before anything was done."""
+    def remaining_s(self) -> float | None:
+        """The time for the rest at the same speed; None before anything was done."""
         done_since = self.done - self.done_before
         if done_since <= 0:
             return 0.0 if self.done >= self.total else None

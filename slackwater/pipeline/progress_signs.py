@@ -1,4 +1,4 @@
-"""What an epoch, or a scan, shows while it makes progress."""
+"""The signs by which an epoch, or a scan, shows progress."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WORKING: Final = frozenset({State.STARTING, State.RUNNING, State.DRAINING})
 
 
 class ProgressSigns:
-    """Looks at a pipeline that this process owns.
+    """The signs of progress of a pipeline that this process owns.
 
     Args:
         session: the pipeline's.
         store: the metadata store, where tasks report their open queries.
         pipeline: its name.
         state: returns its state.
-        clock: returns Spanner's, once there is one. That Spanner is silent is said elsewhere.
+        clock: returns Spanner's, once there is one. A silent Spanner is reported elsewhere.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class ProgressSigns:
         self._state = state
         self._clock = clock
 
-    def look(self) -> Hashable | None:
-        """Return what changes with each record read, file written and task that ends.
+    def sign(self) -> Hashable | None:
+        """Return a value that changes with each record read, file written and task that ends.
 
         Returns:
             None if there is nothing to wait for: no epoch, or Spanner, or the metadata store.
@@ -64,7 +64,7 @@ class ProgressSigns:
         return None if work is None else (work, *((q.token, q.watermark_ns) for q in queries))
 
     def standstill(self, seconds: float) -> str:
-        """Return what stands still, as sentences."""
+        """Return a description of the standstill, as sentences."""
         try:
             queries = latest_open_queries(self._store, self._pipeline)
         except StateError:

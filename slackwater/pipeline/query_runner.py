@@ -51,23 +51,23 @@ class Epochs(Protocol):
 
     @property
     def epochs(self) -> int:
-        """How many epochs have been committed."""
+        """The number of epochs that have been committed."""
 
     @property
     def has_reached_end(self) -> bool:
         """True when the pipeline's end is reached."""
 
-    def look(self, query: ProgressSource) -> None:
-        """Record the epochs that have been committed since the last look."""
+    def record_committed(self, query: ProgressSource) -> None:
+        """Record the epochs that have been committed since the last call."""
 
 
 class QueryRunner:
-    """Runs the query of one pipeline, which this process owns, until something else is to be done.
+    """The runner of a pipeline's query, until the pipeline or its state asks for something else.
 
     Args:
         start: starts the query.
         epochs: records what it commits.
-        retries: what follows a failure; its lifecycle says what follows from all else.
+        retries: handles a failure; its lifecycle handles all other events.
         is_lease_lost: returns True when another process has taken the pipeline over.
         close_source: makes the source choose no further epoch.
     """
@@ -110,7 +110,7 @@ class QueryRunner:
             try:
                 outcome = self._watch(query)
             except BaseException:
-                # Nobody else has it, and the lease is about to be released.
+                # No other process has it, and the lease is about to be released.
                 query.stop_and_wait()
                 raise
             if isinstance(outcome, Action):
@@ -132,7 +132,7 @@ class QueryRunner:
             if is_active and ends_run(desired):
                 self._close_source()
             is_busy = may_begin(desired) or query.is_busy
-            self._look(query)
+            self._record_committed(query)
             if not is_active or self._epochs.has_reached_end:
                 return self._ended(query) or lifecycle.on(Event.WORK_DONE)
             event = lifecycle.mode.with_query(is_busy=is_busy, has_epoch=self._has_epoch())
@@ -165,7 +165,7 @@ class QueryRunner:
             Why it failed, or what to do about a lost lease; None in all other cases.
         """
         if not self._is_lease_lost():
-            self._look(query)
+            self._record_committed(query)
         error = query.error()
         if error is None:
             query.stop_and_wait()
@@ -174,9 +174,9 @@ class QueryRunner:
             return self._lifecycle.lease_lost()
         return failure
 
-    def _look(self, query: Query) -> None:
+    def _record_committed(self, query: Query) -> None:
         epochs = self._epochs.epochs
-        self._epochs.look(query)
+        self._epochs.record_committed(query)
         if self._epochs.epochs > epochs:
             self._lifecycle.on(Event.EPOCH_COMMITTED)
 

@@ -1,12 +1,12 @@
-"""Do checkpoint, metadata store and output agree? Each of them can be restored or lost alone.
+"""The agreement of checkpoint, metadata store and output, each of which can be restored or lost.
 
-A pipeline's position is one low watermark, and it stands in three places: in Spark's checkpoint, in
-the metadata store, and in the output. In normal operation an epoch is planned in the checkpoint,
-then in the store, becomes visible in the output, and is then committed in the checkpoint and in the
+A pipeline's position is one low watermark, stored in three places: in Spark's checkpoint, in the
+metadata store, and in the output. In normal operation an epoch is planned in the checkpoint, then
+in the store, becomes visible in the output, and is then committed in the checkpoint and in the
 store. A crash leaves them one step apart at most. They are further apart when one of them was
 restored from a backup, failed over to a replica that was behind, or was removed.
 
-The output decides: what is in it must not be written again, and what is not must be. A store that
+The output decides: epochs that it has must not be written again, and others must be. A store that
 is behind is set right when the next epoch is planned, because Spanner knows the partitions at any
 low watermark. Everything else is refused, with the command that goes on where the output ends.
 
@@ -24,7 +24,7 @@ from slackwater.timestamp import format_rfc3339
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPosition:
-    """What Spark's checkpoint holds, as low watermarks in nanoseconds.
+    """The position of Spark's checkpoint, as low watermarks in nanoseconds.
 
     Attributes:
         planned_ns: the end of the last epoch planned.
@@ -40,7 +40,7 @@ class CheckpointPosition:
 
 @dataclass(frozen=True, slots=True)
 class StorePosition:
-    """What the metadata store holds, as low watermarks in nanoseconds.
+    """The position of the metadata store, as low watermarks in nanoseconds.
 
     Attributes:
         committed_ns: of the last epoch committed; None before the first.
@@ -60,7 +60,7 @@ class StorePosition:
 
 @dataclass(frozen=True, slots=True)
 class OutputNs:
-    """What the output holds, as low watermarks in nanoseconds; see spark_sink's OutputPosition.
+    """The position of the output, as low watermarks in nanoseconds; see OutputPosition.
 
     Attributes:
         complete_ns: everything through this one is visible; None if nothing is.
@@ -78,7 +78,7 @@ class OutputNs:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where a pipeline stands, by its three durable parts.
+    """The positions of a pipeline's three durable parts.
 
     Attributes:
         checkpoint: None if it is empty or missing.
@@ -92,7 +92,7 @@ class Positions:
 
 
 class Verdict(Enum):
-    """What follows from the positions of a pipeline's parts."""
+    """A verdict on the positions of a pipeline's parts."""
 
     NEW = "nothing has begun"
     GO_ON = "the parts agree"
@@ -123,7 +123,7 @@ class Verdict(Enum):
 
 
 def reconcile(pipeline: str, positions: Positions) -> Verdict:
-    """Return what follows from the positions of a pipeline's parts.
+    """Return the verdict on the positions of a pipeline's parts.
 
     The next epoch starts where the checkpoint says: at its last committed epoch if another one is
     planned, which is then replayed, else at its last planned one.
@@ -198,12 +198,12 @@ def _against_output(
 def remakes_checkpoint(positions: Positions, verdict: Verdict, *, is_expendable: bool) -> bool:
     """Return whether a new checkpoint is made without being asked, after the output's last epoch.
 
-    It is what an operator would be told to do. An output that does not say where it ends was
-    emptied: then only an operator knows what is wanted.
+    An operator would be told to do the same. An output without a position was emptied: then only an
+    operator can decide.
 
     Args:
         positions: of the parts.
-        verdict: what reconcile() says of them.
+        verdict: of reconcile().
         is_expendable: the checkpoint is on this machine only, and the settings do not name it.
     """
     has_end = positions.output is not None and positions.output.complete_ns is not None
@@ -220,7 +220,7 @@ def begun_epoch_ns(positions: Positions, start_ns: int | None) -> int | None:
     Args:
         positions: of the parts.
         start_ns: the low watermark at which the next epoch starts that is planned; None if it is
-            not decided yet. What the checkpoint has as planned ends as it says.
+            not decided yet. A planned one of the checkpoint ends as it says.
     """
     output, store = positions.output, positions.store
     begun = [
@@ -236,7 +236,7 @@ def begun_epoch_ns(positions: Positions, start_ns: int | None) -> int | None:
 def skip_from_ns(positions: Positions) -> int | None:
     """Return the low watermark after which an operator may have records skipped.
 
-    The first epoch of a checkpoint has no records: what comes after it can be skipped before it is
+    The first epoch of a checkpoint has no records: those after it can be skipped before it is
     committed. None if nothing is planned.
     """
     checkpoint = positions.checkpoint
@@ -259,12 +259,12 @@ def last_ns(positions: Positions) -> int | None:
 
 
 def refusal(pipeline: str, positions: Positions, verdict: Verdict, command: str) -> tuple[str, str]:
-    """Return what is wrong when a verdict is refused, and what to do.
+    """Return the problem of a refused verdict, and what to do.
 
     Args:
         pipeline: its name.
         positions: of its parts.
-        verdict: what reconcile() says of them.
+        verdict: of reconcile().
         command: the command line as far as the settings.
     """
     message = f"the parts of pipeline {pipeline!r} do not agree: {verdict.value}."
@@ -306,7 +306,7 @@ _REMEDIES: Final = {
 
 
 def _ends(positions: Positions) -> str:
-    """Return where the parts end, as a sentence."""
+    """Return the ends of the parts, as a sentence."""
     checkpoint, output = positions.checkpoint, positions.output
     ends = {
         "the checkpoint": checkpoint.committed_ns if checkpoint else None,

@@ -35,7 +35,7 @@ class Recovery:
 
     @property
     def accepts_nothing(self) -> bool:
-        """Whether nothing has been lost, as far as the operator says."""
+        """Whether the operator accepts no loss."""
         return self.from_watermark is None and self.skip_to is None
 
     def require_valid(self) -> None:
@@ -74,9 +74,9 @@ def start_after_lost_checkpoint_ns(
 
     Args:
         pipeline: its name.
-        from_watermark: what the operator names: "last" or a time.
+        from_watermark: named by the operator: "last" or a time.
         last_ns: the low watermark of the last committed epoch; None if no part has one.
-        is_certain: whether the output says so. If it can't tell, or is empty, the operator may
+        is_certain: whether the output confirms it. If it can't tell, or is empty, the operator may
             know of another one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Where a pipeline resumes: from the checkpoint, the store, the scan, or as an operator accepts."""
+"""The resume point of a pipeline: from checkpoint, store, scan, or as an operator accepts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _log = structlog.get_logger("slackwater.pipeline.resume_point")
 
 
 class ResumePoint:
-    """Holds the durable parts of a pipeline that this process owns against each other.
+    """The comparison of the durable parts of a pipeline that this process owns.
 
     Args:
         spark: reaches the checkpoint and the output.
@@ -100,16 +100,16 @@ class ResumePoint:
     def source_options(
         self, source: SourceHandle, recovery: Recovery, generation: int
     ) -> SourceOptions:
-        """Return what the Spark source works with in the next query.
+        """Return the options of the Spark source in the next query.
 
         Args:
             source: the change stream.
-            recovery: what the operator accepts.
+            recovery: the losses that the operator accepts.
             generation: of the lease that this process holds.
 
         Raises:
             PartsDisagreeError, ForeignCheckpointError: see is_new().
-            RecoveryError: what the operator accepts does not fit the pipeline.
+            RecoveryError: the recovery does not fit the pipeline.
             ReaderError, StateError: Spanner or the store failed.
         """
         options = replace(source_options(self._settings), generation=generation)
@@ -159,7 +159,7 @@ class ResumePoint:
         return remakes_checkpoint(positions, verdict, is_expendable=is_expendable)
 
     def _put_blank_checkpoint_aside(self) -> None:
-        """Let Spark begin again where the plan of the first epoch was not written to its end.
+        """Let Spark begin again if the plan of the first epoch was not completely written.
 
         A power cut leaves it empty, a full disk under the name that it had until it was whole.
         """
@@ -170,7 +170,7 @@ class ResumePoint:
             put_aside(self._spark, folder)
 
     def _positions(self) -> Positions:
-        """Read where the parts stand.
+        """Read the positions of the parts.
 
         Raises:
             ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
@@ -249,7 +249,7 @@ class ResumePoint:
     ) -> int:
         """Set store and checkpoint to a low watermark, and return it.
 
-        In this order: if this process dies in between, the same command is asked for again.
+        In this order: if this process dies in between, the same command is needed again.
 
         Raises:
             RecoveryError: there is nothing to recover, or the low watermark is not the last

@@ -1,4 +1,4 @@
-"""What follows a failure of a query or a scan: another try after a growing delay, or an error."""
+"""The reaction to a failed query or scan: another try after a growing delay, or an error."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _HINT: Final = "Nothing is lost. When the cause is fixed: `slackwater run`"
 
 
 class Retries:
-    """Counts, records and logs failures, and waits between two tries.
+    """A counter of failures, which records and logs them, and waits between two tries.
 
     Args:
-        what: what is tried, as the subject of "failed".
+        what: the work that is tried, as the subject of "failed".
         lifecycle: the pipeline's, which is in the state failed meanwhile.
         is_lease_lost: returns True when another process has taken the pipeline over.
         observer: is told of each failure.
         command: by which an operator lets the pipeline go on.
-        spark_loss: returns why Spark is of no use any more; None while it is.
+        spark_loss: returns why Spark can't be used any more; None while it can.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Retries:
         self._spark_loss = spark_loss
 
     def wait(self, failure: Failure, failures: int) -> Action:
-        """Record a failure and wait; return what to do then, which is to start unless all changed.
+        """Record a failure and wait; return what to do then: to start, unless the state changed.
 
         Args:
             failure: why the last try failed.

@@ -25,7 +25,7 @@ from slackwater.state.errors import LeaseLostError, StateError
 
 _log = structlog.get_logger("slackwater.pipeline.run_loop")
 
-# What is expected to go wrong; anything else is a defect and ends the process.
+# The expected errors; any other is a defect and ends the process.
 _SPARK_ERRORS = spark_errors()
 _OURS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError)
 _ERRORS = (*_OURS, *_SPARK_ERRORS)
@@ -54,28 +54,28 @@ class Lease(Protocol):
 
 
 class Requests(Protocol):
-    """What is desired of a pipeline; see DesiredStatePoller."""
+    """The desired state of a pipeline; see DesiredStatePoller."""
 
     def start(self) -> None:
-        """Begin to look; requests to a former owner no longer count."""
+        """Begin to poll; requests to a former owner no longer count."""
 
     def stop(self) -> None:
-        """Stop looking, and take back the requests that were obeyed."""
+        """Stop polling, and take back the requests that were obeyed."""
 
     def await_operator(self) -> None:
-        """Have the pipeline wait until it is resumed, also if the store can't be told yet."""
+        """Make the pipeline wait until it is resumed, even if the store does not answer yet."""
 
 
 class RunLoop:
-    """Does what the table of transitions says, around the part that starts the query.
+    """The loop that follows the table of transitions, around the part that starts the query.
 
     Args:
         lifecycle: the pipeline's state.
         lease: the pipeline's.
-        requests: what is desired of it.
+        requests: to it.
         observer: is told of failures.
         start: starts the pipeline, and returns what to do when nothing runs any more.
-        spark_loss: returns why Spark is of no use any more; None while it is.
+        spark_loss: returns why Spark can't be used any more; None while it can.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RunLoop:
         self._needs_spark = False
 
     def query_starts(self) -> None:
-        """Take note that a query is about to run: an earlier failure to start counts no more."""
+        """Note that a query is about to run: earlier failures to start no longer count."""
         self._failures = 0
 
     def run_while_owned(self, while_waiting: Callable[[], None]) -> Action:
@@ -186,12 +186,12 @@ class RunLoop:
                 return action
 
     def _reported(self, error: Exception) -> tuple[Failure, Event]:
-        """Explain a failure and report it, and look whether Spark is lost.
+        """Explain a failure and report it, and check whether Spark is lost.
 
         Raises:
             Exception: the error, if it is neither of those that are expected nor Spark's loss.
         """
-        # Its text is taken here: Spark's errors ask the JVM for it, which stops on the way out.
+        # Its text is made here: Spark's errors ask the JVM for it, which stops on the way out.
         failure = diagnose(error)
         is_given_up = isinstance(error, PipelineFailedError)
         loss = None if is_given_up or failure.is_permanent else self._spark_loss()
@@ -200,7 +200,7 @@ class RunLoop:
         elif not isinstance(error, _ERRORS):
             raise error
         if not is_given_up:
-            # What was given up was explained, and reported, when it was.
+            # An error of a query that was given up has been explained and reported already.
             failure = self._lifecycle.explained(failure)
             self._observer.failed(self._lifecycle.pipeline)
         self._needs_spark = loss is not None and not self._is_last_loss()
@@ -211,7 +211,7 @@ class RunLoop:
         )
 
     def _is_taken_over(self) -> bool:
-        """Return True if the store says so; a store that can't be asked says nothing."""
+        """Return True if the store shows another owner; False if it does not answer."""
         try:
             self._lease.check()
         except LeaseLostError:
@@ -221,7 +221,7 @@ class RunLoop:
         return False
 
     def _is_last_loss(self) -> bool:
-        """Take note that Spark is lost; return True if it is not started again."""
+        """Note that Spark is lost; return True if it is not started again."""
         has_epoch = self._lifecycle.state is State.RUNNING
         self._losses = 1 if has_epoch else self._losses + 1
         return self._lifecycle.mode.is_last_try(self._losses)

@@ -1,4 +1,4 @@
-"""How a process runs its pipelines."""
+"""The options with which a process runs its pipelines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from slackwater.pipeline.transitions import RunMode
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a pipeline is run.
+    """The options of a pipeline's run.
 
     Attributes:
         until_caught_up: end after the epoch that reaches the time of the start.
-        recovery: what the operator accepts.
+        recovery: the losses that the operator accepts.
         file_option: the option that names the settings file, with a space before it, for messages.
         names_pipeline: commands have to name the pipeline, because the file has several.
         stays: a failure that only an operator can overcome leaves the process running, to show it.

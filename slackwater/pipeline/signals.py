@@ -16,17 +16,17 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def termination_signals() -> Iterator[TerminationSignals]:
     """Catch SIGTERM and SIGINT for the time of the context."""
     signals = TerminationSignals()
-    former = {sig: signal.getsignal(sig) for sig in _SIGNALS}
+    previous = {sig: signal.getsignal(sig) for sig in _SIGNALS}
     signals.listen()
     try:
         yield signals
     finally:
-        for sig, handler in former.items():
+        for sig, handler in previous.items():
             signal.signal(sig, handler)
 
 
 class TerminationSignals(threading.Event):
-    """Set when the process is asked to end."""
+    """An event that is set when the process is asked to end."""
 
     def listen(self) -> None:
         """Take the signals; again after Spark has started, because its handler cancels epochs."""

@@ -1,4 +1,4 @@
-"""From the settings to the source: its options, its change stream, where it starts and ends."""
+"""The source that the settings describe: its options, its change stream, its start and end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _log = structlog.get_logger("slackwater.pipeline.source")
 
 
 def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> SourceOptions:
-    """Return the settings as the source has them; the store's URL is not sealed."""
+    """Return the source's options from the settings; the store's URL is not sealed."""
     return options_of(
         settings.source,
         settings.epoch,
@@ -103,7 +103,7 @@ def capture_type(info: ChangeStreamInfo) -> str:
 
 
 def check_shown_changes(settings: Settings, source: SourceHandle) -> None:
-    """Check that the change stream tells what filter.when_changed has to know.
+    """Check that the change stream shows the changed columns, for filter.when_changed.
 
     Raises:
         UnknownChangesError: it does not.
@@ -118,7 +118,7 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
     Raises:
         StartTooOldError, StartInFutureError: it can't.
         SettingsError: it is to end before its initial scan.
-        PartialRowError: the change stream does not capture what the sink needs.
+        PartialRowError: the change stream does not capture the rows that the sink needs.
         ColumnNameError, TableNameError: the output can't have a table or column of that name.
     """
     settings.sink.check_capture_type(capture_type(source.description))
@@ -200,7 +200,7 @@ def with_start_fixed(
         return settings, source
     changes = source.changes()
     asked_ns = changes.strong_read_timestamp_ns() - seconds_to_ns(seconds_ago)
-    # The stream may be younger than the command that has waited for it.
+    # The stream may have been created after the command, which waited for it.
     start = format_rfc3339(floor_to_us(max(asked_ns, changes.earliest_start_ns())))
     _log.info("a new pipeline starts now", pipeline=settings.pipeline, start=start)
     section = settings.source.model_copy(update={"start": start})

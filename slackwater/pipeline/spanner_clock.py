@@ -1,4 +1,4 @@
-"""Spanner's clock for those who must not wait: read now and then on a thread of its own.
+"""Spanner's clock without waiting: read now and then on a thread of its own.
 
 The scheduler's planner asks Spanner itself, because it needs the exact time. The lag that people
 see only needs the difference between the two clocks, and must be shown while Spanner is away, too.
@@ -15,8 +15,7 @@ from slackwater.reader.errors import ReaderError
 from slackwater.timestamp import seconds_to_ns
 
 _EVERY_S: Final = 15.0
-# An answer that took longer says little about the difference: only when it was asked for and when
-# it came are known.
+# A slower answer says little about the difference: only the times of request and answer are known.
 _ANSWER_S_MAX: Final = 1.0
 
 
@@ -59,7 +58,7 @@ class SpannerClock:
 
     @property
     def silent_s(self) -> float | None:
-        """For how many seconds Spanner has not answered; None while that is no longer than usual.
+        """The seconds for which Spanner has not answered; None while that is no longer than usual.
 
         Half of the time between two readings may pass before an answer counts as missing.
         """
@@ -67,10 +66,10 @@ class SpannerClock:
         return silent_s if silent_s > 1.5 * self._every_s else None
 
     def note_answer(self) -> None:
-        """Take note that Spanner has answered somebody else, such as the tasks of an epoch."""
+        """Note that Spanner has answered another caller, such as the tasks of an epoch."""
         self._answered_s = self._monotonic_s()
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Read Spanner's clock once.
 
         Raises:
@@ -86,7 +85,7 @@ class SpannerClock:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self.look()
+                self.read()
             except ReaderError:
                 # Reading has been tried for half a minute; silent_s says for how long.
                 self._stopped.wait(1)

@@ -78,7 +78,7 @@ _log = structlog.get_logger("slackwater.pipeline.supervisor")
 
 
 class PipelineSupervisor:
-    """Runs one pipeline in this process.
+    """A pipeline in this process, with all its parts.
 
     Args:
         settings: the pipeline's.
@@ -137,7 +137,7 @@ class PipelineSupervisor:
             _DRAIN_TARGETS_MAX * ms_to_seconds(settings.epoch.target_time),
         )
         # A standby has Spark running when its turn comes.
-        self.lease.look()
+        self.lease.observe()
 
     @property
     def name(self) -> str:
@@ -182,7 +182,7 @@ class PipelineSupervisor:
         self.store.close()
 
     def run(self, shared: SharedSpark) -> None:
-        """Run until the pipeline's end, or until it is to end.
+        """Run until the pipeline's end, or until a request ends it.
 
         Args:
             shared: the process's Spark.
@@ -213,19 +213,19 @@ class PipelineSupervisor:
                     self._stands_by = False
                     self._recovery = Recovery(command=self._recovery.command)
                 self._take_spark(shared)
-                # What wakes up late of the former lease stages in places of its own.
+                # Threads of the former lease that wake up late stage in places of their own.
                 self._sink = make_sink(self.settings)
             _log.info("stopped", pipeline=self.name)
         if self._has_ended:
             refuse_rescans_left(self.settings, self.store)
 
     def _take_spark(self, shared: SharedSpark) -> None:
-        """Take a session of the process's Spark, which may have been started anew."""
+        """Take a session of the process's Spark, which may have been started again."""
         self._running = shared.running()
         self._spark = session_for_pipeline(self._running.session, self.settings.sink.checkpoint)
 
     def _spark_loss(self) -> str | None:
-        """Return why Spark has to be started anew; None while it is of use."""
+        """Return why Spark has to be started again; None while it can be used."""
         return None if self._running is None else self._running.loss()
 
     def _stand_by(self) -> None:
@@ -247,14 +247,14 @@ class PipelineSupervisor:
             session, self.store, self.name, lambda: lifecycle.state, lambda: self._clock
         )
         with ProgressDeadline(
-            signs.look,
+            signs.sign,
             ms_to_seconds(self.settings.epoch.progress_deadline),
             lambda seconds: running.kill(signs.standstill(seconds)),
         ):
             return self._start(session, lifecycle, loop)
 
     def _start(self, spark: SparkSession, lifecycle: Lifecycle, loop: RunLoop) -> Action:
-        """Scan what is to be scanned, run the query, and return what to do when it runs no more."""
+        """Do the initial scan if it is due, run the query, and return what to do after it."""
         source = self._look_up_source()
         if requested := take_recovery(self.store, self.name, self.lease.generation):
             self._recovery = Recovery(*requested, self._recovery.command)
@@ -319,9 +319,9 @@ class PipelineSupervisor:
     def _source_options(
         self, spark: SparkSession, source: SourceHandle, resume: ResumePoint
     ) -> dict[str, str]:
-        """Return the Spark source's option, as of now that the pipeline is owned."""
+        """Return the Spark source's option, now that the pipeline is owned."""
         options = resume.source_options(source, self._recovery, self.lease.generation)
-        # What the operator accepted was done.
+        # The recovery that the operator accepted is done.
         self._recovery = Recovery(command=self._recovery.command)
         options = replace(options, tasks_max=spark.sparkContext.defaultParallelism)
         if self._until_ns is not None and self._mode.until_caught_up:
@@ -331,7 +331,7 @@ class PipelineSupervisor:
         return hand_over(options)
 
     def _epoch_watches(self, spark: SparkSession, source: SourceHandle) -> list[EpochWatch]:
-        """Return what looks at each epoch, for sinks that need it."""
+        """Return the watches of each epoch, for sinks that need them."""
         if not self.settings.sink.has_rescans:
             return []
         rescanner = Rescanner(
@@ -369,13 +369,13 @@ class PipelineSupervisor:
             self.store,
             self.lease,
             self._spanner_clock(source).now_ns,
-            writer.take,
+            writer.pop_written,
             partial(self._observer.epoch_committed, self.name),
             RecordPolicy(self._until_ns, source.options.end_ns, ms_to_ns(settings.state.keep)),
         )
 
         def start() -> SparkQuery:
-            # Asked anew for each query: while the last one failed, the store may have gone back.
+            # Read again for each query: while the last one failed, the store may have gone back.
             options = self._source_options(spark, source, resume)
             options |= task_writer_options(spark, self._sink)
             query = QuerySettings(

@@ -1,4 +1,4 @@
-"""A range of a table's keys as a sink compares it, and its ends as the store keeps them."""
+"""A range of a table's keys as a sink compares it, and its ends in the store's form."""
 
 from __future__ import annotations
 

@@ -1,21 +1,20 @@
 """The life of a pipeline in one process, as a table: state, desired state, event; state, action.
 
-The run loop and the query runner watch the world (the lease, the query, the clock), put what they
-see into an event, and do what the table answers. They decide nothing themselves but which event a
-failure is: QueryRunner.run for the query, RunMode.failed for the rest. In the table:
+The run loop and the query runner watch the lease, the query and the clock, turn what they see into
+an event, and do the table's action. They decide nothing themselves but which event a failure is:
+QueryRunner.run for the query, RunMode.failed for the rest. In the table:
 
     state          what this process does with the pipeline. All but STANDING_BY and EXITED are the
                    owner's, and are recorded in the metadata store for monitoring
-    desired state  what an operator or a signal wants of it, as DesiredStatePoller saw it last
-    event          what has just been seen
-    action         what to do next; it leads to the next event
+    desired state  set by an operator or a signal, as DesiredStatePoller read it last event
+    an observation, just made action         the next step, which leads to the next event
 
 A row stands for all combinations of its states and desired states. A combination that no row names
-can't come about; transition() raises there, because to guess would hide a defect. The drawing in
+can't occur; transition() raises there, because a guess would hide a defect. The drawing in
 docs/architecture.md is made from this table (tests/support/state_diagram.py), and a test holds them
 equal.
 
-Rules that are worth a sentence:
+Rules that need explanation:
 
 - A pause keeps the query, so that a resumed pipeline continues at once. Before its first epoch a
   query can't wait: the source answers with the start, and Spark replays what an earlier query left.
@@ -25,8 +24,8 @@ Rules that are worth a sentence:
   whether it is idle: otherwise an epoch could begin in between.
 - Whether a failure is tried again depends on the error and on the process: one that stays shows a
   permanent failure and waits for an operator; another one ends with the error (see RunMode).
-- A lost lease ends everything at once. What is running then can't do harm: each epoch asks for the
-  lease before it becomes visible.
+- A lost lease ends everything at once. A running epoch does no harm: it checks the lease before it
+  becomes visible.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Event(Enum):
     FAILED_AND_EXITS: the same outside the query, in a process that does not stay.
     FAILED_PERMANENTLY: a failure that only an operator can overcome, in a process that stays.
     GIVEN_UP: such a failure, or the last of too many, in a process that does not stay.
-    SPARK_LOST: the time before the next try is over, and Spark has to be started anew for it.
+    SPARK_LOST: the time before the next try is over, and Spark has to be started again for it.
     LEASE_LOST: another process took the pipeline over, and this one stands by.
     LEASE_LOST_AND_EXITS: the same in a process that does not stand by.
     """
@@ -100,17 +99,17 @@ class Event(Enum):
 class Action(Enum):
     """The action that follows an event.
 
-    WAIT: look again in a moment.
+    WAIT: poll again in a moment.
     START: start a query.
-    CONTINUE: leave the query as it is, and look again in a moment.
-    CLOSE_SOURCE: have the source offer no further epoch, and look again in a moment.
+    CONTINUE: leave the query as it is, and poll again in a moment.
+    CLOSE_SOURCE: make the source offer no further epoch, and poll again in a moment.
     END_QUERY: end the query, which is between epochs. Where the run is to end, the source was
-        closed before the query was seen so.
+        closed before the query was seen idle.
     STOP_QUERY: end the query at once; the running epoch is left to be replayed.
     RETRY: wait for the delay of a failure, then start again.
     AWAIT_OPERATOR: note in the store that nothing happens until an operator resumes.
     STAND_BY: leave the lease and wait for it.
-    START_SPARK: leave the lease, start Spark anew, and take the lease again.
+    START_SPARK: leave the lease, start Spark again, and take the lease again.
     FINISH: leave the lease; the run is over.
     RAISE: leave the lease and end the run with the error.
     REFUSE: leave the lease and end the run, because the pipeline is paused.
@@ -133,12 +132,12 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Some lines of the table at once.
+    """Several lines of the table at once.
 
     Attributes:
         states: the states in which the row counts.
         desired: the desired states for which it counts.
-        event: what has been seen.
+        event: the observation.
         next_state: the state that follows; None for the one before.
         action: what to do.
     """
@@ -171,7 +170,7 @@ _WITH_QUERY: Final = (*_BEGINNING, *_HELD)
 _WITH_NEW_QUERY: Final = (*_BEGINNING, State.DRAINING)
 
 _OWNING: Final = (*_WITH_QUERY, State.FAILED, State.FAILED_PERMANENTLY)
-# FAILED waits for its delay, and so does not start at the first look.
+# FAILED waits for its delay, and so does not start at the first poll.
 _MAY_START: Final = (*_STAND_BY, *_WITH_QUERY, State.FAILED_PERMANENTLY)
 
 TABLE: Final = (
@@ -215,7 +214,7 @@ TABLE: Final = (
         Action.FINISH,
     ),
     Row((State.FAILED,), _RUN, Event.DELAY_OVER, State.STARTING, Action.START),
-    # The next look says what to do instead.
+    # The next event leads to another action.
     Row((State.FAILED,), (*_PAUSE, *_AWAIT, *_END), Event.DELAY_OVER, None, Action.WAIT),
     # The query works on an epoch.
     Row(_BEGINNING, _RUN, Event.EPOCH_RUNNING, None, Action.CONTINUE),
@@ -243,7 +242,7 @@ TABLE: Final = (
         Action.END_QUERY,
     ),
     Row(_WITH_NEW_QUERY, _STOP, Event.QUERY_NEW, None, Action.STOP_QUERY),
-    # What Spark has done.
+    # Events of Spark.
     Row(_BEGINNING, _ANY, Event.EPOCH_COMMITTED, State.RUNNING, Action.CONTINUE),
     Row(_HELD, _ANY, Event.EPOCH_COMMITTED, None, Action.CONTINUE),
     Row(_WITH_QUERY, _ANY, Event.WORK_DONE, State.NOT_RUNNING, Action.FINISH),
@@ -258,7 +257,7 @@ TABLE: Final = (
         Action.AWAIT_OPERATOR,
     ),
     Row(_WITH_QUERY, _ANY, Event.GIVEN_UP, State.FAILED_PERMANENTLY, Action.RAISE),
-    # What hangs in the old Spark is a former owner's, like that of a process that froze.
+    # Hanging work in the old Spark is a former owner's, like that of a process that froze.
     Row((State.STARTING,), _ANY, Event.SPARK_LOST, State.STANDING_BY, Action.START_SPARK),
     # The lease.
     Row(_OWNING, _ANY, Event.LEASE_LOST, State.STANDING_BY, Action.STAND_BY),
@@ -306,7 +305,7 @@ def transition(state: State, desired: DesiredState, event: Event) -> tuple[State
         ) from None
 
 
-# Where an owner that has obeyed a request is.
+# The states of an owner that has obeyed a request.
 OBEYED: Final[Mapping[DesiredState, frozenset[PipelineState]]] = {
     DesiredState.PAUSED: frozenset({PipelineState.PAUSED}),
     DesiredState.RUNNING: frozenset({PipelineState.STARTING, PipelineState.RUNNING}),
@@ -329,7 +328,7 @@ def may_begin(desired: DesiredState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunMode:
-    """How long a process stays with a pipeline, which decides what a failure means to it.
+    """The time that a process stays with a pipeline, which decides the effect of a failure.
 
     Attributes:
         until_caught_up: the run ends after the epoch that reaches the time of its start.
@@ -353,7 +352,7 @@ class RunMode:
         return Event.NO_QUERY_TO_CATCH_UP if self.until_caught_up else Event.NO_QUERY
 
     def with_query(self, *, is_busy: bool, has_epoch: bool) -> Event:
-        """Return the event of a look at a query.
+        """Return the event of polling a query.
 
         Args:
             is_busy: it works on an epoch.

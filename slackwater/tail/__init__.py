@@ -1,6 +1,6 @@
 """`slackwater tail`: changes to a terminal in commit order, without Spark.
 
-- options: decides what the options mean: which records, from when to when.
+- options: the options: which records, and from when to when.
 - tail: reads epochs and decides when a resolved line is due.
 - line_format: text, JSON or CSV.
 - terminal: whole lines, and a clean end on a signal or a closed pipe.

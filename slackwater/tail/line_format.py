@@ -1,4 +1,4 @@
-"""Formats the lines that `slackwater tail` writes: text, JSON or CSV."""
+"""The format of the lines that `slackwater tail` writes: text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS_AT_ONCE: Final = 1_000
 
 
 class LineFormat(StrEnum):
-    """How a line is written: text for people, a JSON object, or CSV with a header."""
+    """The format of a line: text for people, a JSON object, or CSV with a header."""
 
     TEXT = "text"
     JSON = "json"
@@ -32,11 +32,11 @@ class LineFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LineFormatter:
-    """Turns records into lines.
+    """A formatter of records as lines.
 
     Attributes:
         line_format: text, JSON or CSV.
-        envelope: what a change looks like.
+        envelope: of the changes.
         record_filter: which records are written, and which of their columns.
         resolved_ms: the least time between two resolved lines; None to write none.
     """
@@ -47,7 +47,7 @@ class LineFormatter:
     resolved_ms: int | None
 
     def header(self) -> str:
-        """Return what comes before the first line: CSV's header, or nothing."""
+        """Return CSV's header, or nothing in other formats."""
         return "table,key,value\n" if self.line_format is LineFormat.CSV else ""
 
     def lines(self, records: pa.Table) -> Iterator[str]:

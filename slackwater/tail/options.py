@@ -1,4 +1,4 @@
-"""Turns the options of `slackwater tail`, which are a changefeed's, into a tail that runs."""
+"""The options of `slackwater tail`, which are a changefeed's, and the tail that they describe."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class ChangefeedOptions:
         pipeline: the pipeline of the file, if it has several.
         source_names: some of NAMES with their values; they override the file's.
         filter_fields: fields of a Filter; they override the file's.
-        line_format, envelope, updated, mvcc_timestamp: how changes are written.
-        cursor: write what was committed after this time; None for now.
-        end_time: write what was committed up to this time, and end; None for never.
+        line_format, envelope, updated, mvcc_timestamp: the form of changes.
+        cursor: write changes committed after this time; None for now.
+        end_time: write changes committed up to this time, and end; None for never.
         initial_scan: write the rows as of the cursor first.
         initial_scan_only: write these rows, and nothing else.
         resolved: the least time between resolved lines; None to write none.
@@ -118,7 +118,7 @@ def tail(options: ChangefeedOptions) -> None:
 
     Raises:
         TailOptionError, SettingsError, OptionError: an option is wrong; the message names it.
-        UnknownChangesError: the change stream does not tell what the filter has to know.
+        UnknownChangesError: the change stream does not show the columns that the filter needs.
         ReaderError, SchedulerError, StateError: Spanner or the store failed.
     """
     _require_compatible(options)
@@ -218,7 +218,7 @@ def _scan(
 def _source_options(
     settings: Settings | None, options: ChangefeedOptions, folder: Path
 ) -> SourceOptions:
-    """Return what to read, from when to when, and where its state is.
+    """Return the source's options: the stream, the bounds and the store.
 
     Raises:
         OptionError: a name or a time is not valid.
@@ -240,7 +240,7 @@ def _source_options(
 
 
 def _stream(settings: Settings | None, options: ChangefeedOptions) -> dict[str, Any]:
-    """Return the names of the change stream, how its queries are sent, and from when to when."""
+    """Return the change stream, the options of its queries, and the bounds."""
     merged: dict[str, Any] = {}
     if settings is not None:
         names = StreamSettings.model_fields.keys() - {"start", "end"}
@@ -260,7 +260,7 @@ def _stream(settings: Settings | None, options: ChangefeedOptions) -> dict[str, 
 def _start_and_end(options: ChangefeedOptions) -> dict[str, str]:
     limits = {}
     if options.cursor is not None:
-        # What was committed at the cursor itself has been written before.
+        # Changes committed at the cursor itself have been written before.
         after_ns = floor_to_us(_time_ns("--cursor", options.cursor)) + NANOSECONDS_PER_MICROSECOND
         limits["start"] = format_rfc3339(after_ns)
     if options.end_time is not None:

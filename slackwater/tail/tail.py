@@ -1,4 +1,4 @@
-"""Reads epochs and writes their changes to the terminal, like CockroachDB's core changefeeds.
+"""The tail of a change stream on a terminal, like CockroachDB's core changefeeds.
 
 The epochs are those of any pipeline, read in this process and without Spark: an epoch is read,
 audited, put into commit order and written; then nothing up to its low watermark is missing. No
@@ -37,7 +37,7 @@ Scan = Callable[[int], Iterator[pa.RecordBatch]]
 
 
 class Tail:
-    """Reads epochs and writes their lines.
+    """A tail, which reads epochs and writes their lines.
 
     Args:
         options: the source's options, as for Spark.
@@ -76,7 +76,7 @@ class Tail:
         """Write until the end_time, if there is one, or until interrupted.
 
         Raises:
-            ReaderError, SchedulerError, StateError: Spanner or the store failed. What was written
+            ReaderError, SchedulerError, StateError: Spanner or the store failed. The output
                 is correct, and complete up to the last resolved line.
         """
         self._write(self._formatter.header())

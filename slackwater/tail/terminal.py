@@ -1,4 +1,4 @@
-"""Writes whole lines to standard output, and ends cleanly when its reader goes away."""
+"""The output of whole lines to standard output, with a clean end when its reader goes away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helps the demo, the tests and the benchmarks; no pipeline uses it.
+"""Support for the demo, the tests and the benchmarks; no pipeline uses it.
 
 - emulator: finds, starts and stops the Cloud Spanner emulator.
 - emulator_database: makes databases on it.

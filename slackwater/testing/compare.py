@@ -1,4 +1,4 @@
-"""Compares an output with the truth, and checks that its epochs are consistent cuts."""
+"""The comparison of an output with the truth, and the check that epochs are consistent cuts."""
 
 from __future__ import annotations
 

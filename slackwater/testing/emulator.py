@@ -1,4 +1,4 @@
-"""Finds and runs the Cloud Spanner emulator."""
+"""The Cloud Spanner emulator, found and run."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def wait_until_ready(host: str, process: subprocess.Popen[bytes] | None = None) 
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at, of this machine only."""
+    """Return a free port of this machine's loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Makes databases on the emulator, for the demo and the tests."""
+"""Databases on the emulator, for the demo and the tests."""
 
 from __future__ import annotations
 

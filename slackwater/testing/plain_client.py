@@ -1,4 +1,4 @@
-"""Reads the truth with a plain client that follows a change stream from a start to an end.
+"""The truth, read by a plain client that follows a change stream from a start to an end.
 
 It shares no code with the reader and the scheduler, so a mistake in them shows when the two are
 compared. It holds everything in memory and can't be resumed: it is for tests, not for use.

@@ -1,9 +1,9 @@
 """Avro messages, for consumers with a schema registry.
 
-From an epoch's records to binary keys and values. Where they are sent is decided in sinks, and what
-an envelope says in envelopes.
+From an epoch's records to binary keys and values. Their destination is decided in sinks, their
+content in envelopes.
 
-- types: which Avro type a Spanner type becomes, and how its values are converted.
+- types: the Avro type of a Spanner type, and the conversion of its values.
 - schemas: the schemas of keys, rows and envelopes.
 - registry: the client of the schema registry.
 - wire_format: the bytes of a message.

@@ -32,13 +32,13 @@ _TOPIC: Final = "topic"
 
 
 class AvroMessages:
-    """Registers an epoch's schemas on the driver, and makes its messages.
+    """A maker of an epoch's messages, which registers their schemas on the driver.
 
     Args:
         envelope: of the messages.
         registry: takes the schemas.
-        by_table: tables share a topic. Subjects are named after topics then and what the schema
-            is of (TopicRecordNameStrategy), else after topics alone (TopicNameStrategy).
+        by_table: tables share a topic. Subjects are then named after topics and records
+            (TopicRecordNameStrategy), else after topics alone (TopicNameStrategy).
     """
 
     def __init__(self, envelope: Envelope, registry: SchemaRegistry, *, by_table: bool) -> None:

@@ -67,7 +67,7 @@ class SchemaRegistry:
         return self._ids[subject, text]
 
     def latest(self, subject: str) -> tuple[int, Any] | None:
-        """Return the number and the schema that a subject was last given; None if there is none.
+        """Return the number and the schema last registered for a subject; None if there is none.
 
         Raises:
             SchemaRefusedError: the registry rejects this user.

@@ -19,7 +19,7 @@ from slackwater.spark_sink.envelopes.message import dumps
 from slackwater.spark_sink.envelopes.values import Convert, parsed_type
 from slackwater.timestamp import ns_to_datetime, parse_date, parse_rfc3339
 
-# Also the underscore of what looks like an escaped character: no two names become one.
+# Also the underscore of a text like an escaped character, so that no two names become one.
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9_]|^[0-9]|_(?=u[0-9a-f]{4})")
 
 

@@ -32,7 +32,7 @@ class SchemaIds:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Encodes messages.
+    """An encoder of messages.
 
     Attributes:
         envelope: an envelope from with_datetimes().

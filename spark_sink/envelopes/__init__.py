@@ -3,11 +3,11 @@
 From a record's row to messages in Python. Neither Spark nor a schema registry is used here. A new
 envelope is a new module: registry finds it, and no other code lists them.
 
-- envelope: the base classes; what others may ask of an envelope.
+- envelope: the base classes.
 - registry: finds the envelopes.
 - record, flat, wrapped, row, key_only, datastream, debezium: the envelopes.
 - changefeed: what the envelopes of CockroachDB's changefeeds share.
 - event, values: a record's mods as events, with values as their types say.
-- message: the messages, and how they become JSON.
-- avro_fields: how an envelope says its fields in Avro.
+- message: the messages, and their conversion to JSON.
+- avro_fields: the Avro schemas of an envelope's fields.
 """

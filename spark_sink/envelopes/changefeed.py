@@ -1,4 +1,4 @@
-"""What the envelopes wrapped, row and key_only share, as CockroachDB's changefeeds define them.
+"""The common parts of the envelopes wrapped, row and key_only, as in CockroachDB's changefeeds.
 
 Timestamps are nanoseconds since the Unix epoch, and behind the point a logical counter of ten
 digits, which is always 0 here. In the envelopes row and key_only, everything that is not a column

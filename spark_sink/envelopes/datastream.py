@@ -50,7 +50,7 @@ class Datastream(ModEnvelope):
             "read_method": _BACKFILL if event.is_backfill else _CDC,
             "object": table,
             "schema_key": hashlib.sha256(f"{table} {shape}".encode()).hexdigest()[:32],
-            # The same on a replay: by it a consumer recognizes an event that comes twice.
+            # The same on a replay, so that a consumer recognizes an event that comes twice.
             "uuid": str(
                 uuid.uuid5(_NAMESPACE, dumps([self.options.origin.stream_name, *identity]))
             ),

@@ -62,7 +62,7 @@ _BETWEEN: Final = "-"
 
 
 def _sequence_fields(record_sequence: str | None) -> dict[str, str]:
-    """Return the number of a record_sequence as text, and what stands before it."""
+    """Return the number of a record_sequence as text, and the part before it."""
     prefix, is_split, number = (record_sequence or "").rpartition(_BETWEEN)
     if is_split:
         return {"sequence": str(int(number, 16)), _PREFIX: prefix}

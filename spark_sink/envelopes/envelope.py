@@ -31,12 +31,12 @@ class EnvelopeOptions:
         origin: the source that the messages name.
         updated, mvcc_timestamp: add the commit timestamp under these names, as CockroachDB's
             changefeeds do; see Envelope.has_changefeed_options.
-        timestamp_format: converts the timestamps of a record to what the messages hold.
+        timestamp_format: converts the timestamps of a record to those of the messages.
         key_in_value: add the key to the value; see Envelope.has_changefeed_options.
         topic: the name of the topic to add to the value, in which {table} stands for the table's
             name; None to add none. See Envelope.has_changefeed_options.
-        is_value_alone: the destination keeps no key beside the value, so that a value has to say
-            whose it is even if the row was deleted.
+        is_value_alone: the destination keeps no key beside the value, so that a value has to name
+            its row even if that was deleted.
         diff: add the row before the change, in the envelope wrapped.
         tombstones: a message without a value follows a deleted row's, in the envelope debezium.
         schemas_enable: key and value are {"schema": …, "payload": …} in the envelope debezium, as
@@ -72,8 +72,8 @@ class Envelope(ABC):
             that are missing in a partial row.
         needs_whole_rows: it shows rows. In Avro a column that is missing looks like NULL, so there
             the change stream has to capture whole rows.
-        metadata_key: the key of a message's value under which everything stands that is not a
-            column of the row; None if the value has more than columns anyway.
+        metadata_key: the key of a message's value that holds everything that is not a column of
+            the row; None if the value has more than columns anyway.
         options: see EnvelopeOptions.
     """
 
@@ -141,7 +141,7 @@ class Envelope(ABC):
         return {name: event.keys[name] for name in self.key_order(event.table, names)}
 
     def changefeed_fields(self, event: Event) -> dict[str, Any]:
-        """Return what a changefeed's options add to a value: timestamps, the key and the topic."""
+        """Return the fields that a changefeed's options add to a value: times, key and topic."""
         timestamp = decimal_timestamp(us_to_ns(event.commit_us))
         fields: dict[str, Any] = dict.fromkeys(self.timestamp_names, timestamp)
         if self.options.key_in_value:

@@ -10,7 +10,7 @@ from slackwater.spark_sink.envelopes.values import Converter, Values, json_conve
 from slackwater.timestamp import datetime_to_us
 
 Row = Mapping[str, Any]
-# The value capture type with the whole row after a change, and the old values of what changed.
+# The value capture type with the whole row after a change, and the old values that changed.
 WITH_OLD_VALUES: Final = "NEW_ROW_AND_OLD_VALUES"
 
 

@@ -34,7 +34,7 @@ class Record(Envelope):
         yield MessageBody(record["table_name"], None, value)
 
     def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema]:  # noqa: ARG002
-        """Return the fields of a data change record, whatever its table."""
+        """Return the fields of a data change record, the same for all tables."""
         column = {
             **string_fields("name", "type"),
             "is_primary_key": "boolean",

@@ -1,4 +1,4 @@
-"""Finds the envelopes: every concrete Envelope that a module of this folder defines."""
+"""The registry of envelopes: every concrete Envelope that a module of this folder defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts column values from the JSON of Spanner's mods to plain JSON.
+"""The conversion of column values from the JSON of Spanner's mods to plain JSON.
 
 Spanner writes an INT64 or a NUMERIC as a string, so that no reader rounds it, and a JSON column as
 a string that holds JSON; see "Data change records" in its documentation. Here they become numbers
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-# Converts a timestamp of a record to what a message holds.
+# Converts a timestamp of a record to a message's.
 TimestampFormat = Callable[[datetime], Any]
 Values = dict[str, Any]
 Convert = Callable[[Any], Any]
@@ -65,7 +65,7 @@ def integer_converter(type_json: str) -> Convert:
 
 
 def parsed_type(type_json: str) -> Any:
-    """Return a column's type from the JSON of a data change record; None for what is no JSON."""
+    """Return a column's type from the JSON of a data change record; None if it is not JSON."""
     try:
         return orjson.loads(type_json)
     except orjson.JSONDecodeError:

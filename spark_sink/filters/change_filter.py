@@ -1,4 +1,4 @@
-"""The change filter: which records change a column that a pipeline asks for.
+"""The change filter: it keeps records that change a column that a pipeline asks for.
 
 An update changes the columns that its values name: which of the two lists them depends on the value
 capture type (Spanner's documentation, "Change streams overview", "Value capture types"). With
@@ -33,7 +33,7 @@ _ASKED: Final = ("table_name", "mod_type", "value_capture_type", "mods")
 
 @dataclass(frozen=True)
 class ChangeFilter:
-    """Which records change one of some columns.
+    """A filter of records that change one of some columns.
 
     Attributes:
         when_changed: globs of full column names, as in ColumnFilter.

@@ -1,4 +1,4 @@
-"""The column filter: which columns of a record are kept.
+"""The column filter: it keeps some columns of a record.
 
 A column that is left out is missing from the record's column_types and from the values of its mods.
 The record stays, even if no other column has changed. Values that stay are not parsed and written
@@ -19,7 +19,7 @@ from slackwater.spark_sink.filters.globs import joined
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-# Only the end of a value is of interest: numbers stay texts, whatever their length.
+# Only the end of a value matters: numbers of any length stay texts.
 _DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, strict=False)
 _WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
 _FILTERED_COLUMNS: Final = ("column_types", "mods")
@@ -27,7 +27,7 @@ _FILTERED_COLUMNS: Final = ("column_types", "mods")
 
 @dataclass(frozen=True)
 class ColumnFilter:
-    """Which columns are kept; an empty list leaves nothing out.
+    """A filter of columns; an empty list leaves nothing out.
 
     A column's full name is its table's full name, a dot and its own name. The primary key's columns
     are always kept.

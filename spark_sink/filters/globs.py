@@ -20,7 +20,7 @@ def glob_pattern(glob: str) -> str:
 
 
 def joined(globs: Sequence[str]) -> str:
-    """Return a regular expression that matches what one of the globs matches."""
+    """Return a regular expression that matches every text that one of the globs matches."""
     return "|".join(map(glob_pattern, globs))
 
 

@@ -1,4 +1,4 @@
-"""The record filter: which data change records a pipeline writes.
+"""The record filter: it chooses the data change records that a pipeline writes.
 
 It decides the same for Python's rows and for Arrow's. It is applied after the audit: records that
 are left out were read and counted like all others.
@@ -31,7 +31,7 @@ class ModType(StrEnum):
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """Which records are kept, and which of their columns; an empty list leaves nothing out.
+    """A filter of records and of their columns; an empty list leaves nothing out.
 
     Attributes:
         tables, exclude_tables: globs of full table names, with * and ?.
@@ -84,7 +84,7 @@ class RecordFilter:
         return is_kept and (not self.when_changed or self._change_filter.keeps(row))
 
     def apply_to_batches(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Do the same with the batches of a task of Spark's; see apply_to_batch()."""
+        """Yield the filtered batches of a task of Spark's; see apply_to_batch()."""
         return map(self.apply_to_batch, batches)
 
     def apply_to_batch(self, records: RecordBatch) -> RecordBatch:

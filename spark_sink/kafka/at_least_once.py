@@ -31,7 +31,7 @@ _TOPIC: Final = re.compile(r"Topic (\S+) not present in metadata|access topics: 
 
 
 class AtLeastOnce:
-    """Sends messages by Spark's Kafka sink; see Delivery.
+    """Delivery by Spark's Kafka sink; see Delivery.
 
     Args:
         topics: with the options of Spark's Kafka sink.
@@ -47,8 +47,8 @@ class AtLeastOnce:
         self._write(in_order.select("topic", "key", "value"))
         if self._topics.resolved_ms is None:
             return ()
-        # Spark tells no observation of what its Kafka sink writes, hence a job of its own. Only
-        # the column of table names is read in it.
+        # Spark does not observe what its Kafka sink writes, so this is a job of its own. Only the
+        # column of table names is read in it.
         return [row["topic"] for row in changes.select("topic").distinct().collect()]
 
     def close(
@@ -57,7 +57,7 @@ class AtLeastOnce:
         messages: Sequence[ClosingMessage],
         mark: Mark,  # noqa: ARG002
     ) -> None:
-        """Send what follows; see Delivery."""
+        """Send closing messages; see Delivery."""
         if messages:
             schema = "topic string, partition int, key binary, value binary"
             rows = [(m.topic, m.partition, m.key, m.value) for m in messages]
@@ -84,7 +84,7 @@ class AtLeastOnce:
         return int(self._topics.client_settings.get("max.request.size", _REQUEST_BYTES_MAX))
 
     def position(self, spark: SparkSession) -> OutputPosition | None:  # noqa: ARG002
-        """Return None: nothing in Kafka says so."""
+        """Return None: Kafka does not hold the position."""
         return None
 
     def _write(self, rows: DataFrame) -> None:

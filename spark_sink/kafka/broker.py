@@ -1,4 +1,4 @@
-"""Whether a broker answers, for `slackwater check`."""
+"""The check that a broker answers, for `slackwater check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the errors of Kafka's brokers and clients mean for a pipeline."""
+"""The meaning of errors of Kafka's brokers and clients for a pipeline."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_of_message(error: MessageRefusedError) -> bool:
 
 
 def is_too_large(error: MessageRefusedError) -> bool:
-    """Return whether the messages are refused that are too large, and not all of the topic."""
+    """Return whether messages are refused because they are too large."""
     return error.code in _TOO_LARGE
 
 

@@ -17,7 +17,7 @@ _RENAMED: Final = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
-# Those of Java's own machinery, which change nothing in what is sent.
+# Settings of Java's own machinery, which do not change the messages.
 _LEFT_OUT: Final = frozenset(
     {
         "key.serializer",

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# What a message has besides its key and value, in a batch of its own.
+# The columns of a message besides its key and value, in a batch of its own.
 _OVERHEAD_BYTES: Final = 100
 _TOPICS_MAX: Final = 100
 
 
 class KafkaDeadLetters:
-    """Sends the messages of an epoch that the broker takes, and sets the others' records aside.
+    """A sender that sets the records of refused messages aside.
 
     Args:
         place: the sink's.
@@ -64,7 +64,7 @@ class KafkaDeadLetters:
                 self._write(message_rows.where(newly), changes, mark, reason)
 
     def _refused(self, spark: SparkSession, error: MessageRefusedError) -> Column:
-        """Return the condition on messages that an error tells of."""
+        """Return the condition on the messages that an error is about."""
         from pyspark.sql import functions as F
 
         of_topic = F.lit(True) if error.topic is None else F.col("topic") == error.topic
@@ -79,7 +79,7 @@ class KafkaDeadLetters:
     def _write(self, refused: DataFrame, changes: DataFrame, mark: Mark, reason: str) -> None:
         from pyspark.sql import functions as F
 
-        # In a chunk of a scan each part numbers its records anew: only keys tell them apart.
+        # Each part of a scan's chunk numbers its records from 0: only keys tell them apart.
         place = ["table_name", *ORDER[:3]]
         named = refused.select(*place, "number", "topic", F.col(ROW_HASH).alias("hash"))
         identity = F.bit_xor(F.xxhash64(*named.columns))

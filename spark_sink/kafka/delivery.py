@@ -1,4 +1,4 @@
-"""The two ways in which a pipeline's messages reach Kafka have this in common."""
+"""The protocol of the two ways in which a pipeline's messages reach Kafka."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Delivery(Protocol):
         """
 
     def close(self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark) -> None:
-        """Send what follows all messages up to a mark, and note that they are complete.
+        """Send the messages that close all messages up to a mark, and note that these are complete.
 
         Args:
             spark: the session.
@@ -80,7 +80,7 @@ class Delivery(Protocol):
         """Return the number of partitions of each topic; a deleted topic is left out."""
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
-        """Return how far everything was sent; None if nothing in Kafka says so."""
+        """Return the position of the output; None if Kafka does not hold it."""
 
     def size_max(self, spark: SparkSession, topic: str | None) -> int:
         """Return the size in bytes of the largest message that is taken, by the topic's settings.

@@ -1,7 +1,7 @@
 """Delivery in Kafka's transactions: a consumer that reads committed messages gets each one once.
 
 positions has the rules. Here they are carried out from the driver: shards are sent by Spark's tasks
-(shard_sender), or by the driver if they are small, and what follows them by the driver.
+(shard_sender), or by the driver if they are small, and closing messages by the driver.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _TRIES: Final = 3
 
 
 class _Owned:
-    """What a process has in hand from the time that it has fenced the others.
+    """The state of a process that has fenced all others.
 
     Attributes:
         shards: the number of shards in use.
@@ -79,7 +79,7 @@ class _Owned:
 
 
 class ExactlyOnce:
-    """Sends messages in transactions; see Delivery.
+    """Delivery in transactions; see Delivery.
 
     Args:
         pipeline: its name.
@@ -121,13 +121,13 @@ class ExactlyOnce:
             results = _run(in_order, sender)
         for result in results:
             if result.code is not None:
-                # Another process may have gone on: look again at what was sent.
+                # Another process may have gone on: read the positions again.
                 self._owned = None
                 raise typed_error(result.code, result.reason or "", result.topic)
         return {topic for result in results for topic in result.topics}
 
     def close(self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark) -> None:  # noqa: ARG002
-        """Send what follows, and commit the position of the pipeline as a whole; see Delivery.
+        """Send closing messages, and commit the position of the pipeline as a whole; see Delivery.
 
         An epoch without messages is committed, too: a start compares the position with the
         checkpoint, and takes an output that is behind for one that lost messages.
@@ -166,7 +166,7 @@ class ExactlyOnce:
     def position(self, spark: SparkSession) -> OutputPosition | None:  # noqa: ARG002
         """Return how far everything was sent; see Delivery.
 
-        It is asked when a process begins to own the pipeline. The former owner is fenced here, so
+        A process calls it when it begins to own the pipeline. The former owner is fenced here, so
         that its open transactions do not hold consumers up.
         """
         self._owned = None
@@ -175,11 +175,11 @@ class ExactlyOnce:
         return OutputPosition(_watermark(owned.whole), _watermark(owned.ahead), self._pipeline)
 
     def _own(self) -> _Owned:
-        """Return what this process has, after fencing all others if it has nothing yet.
+        """Return this process's state, after fencing all others if it has none yet.
 
-        The number of shards may only change when no process can send with the former one. So it is
-        committed first, which a task reads before it sends; then the former shards are fenced. What
-        a former owner committed just before is seen after that.
+        The number of shards may only change when no process can send with the last one. So it is
+        committed first, which a task reads before it sends; then the last shards are fenced, after
+        which the former owner's last commit is visible.
         """
         if self._owned is not None:
             return self._owned
@@ -192,17 +192,17 @@ class ExactlyOnce:
             self._fence({self._shards, (begun and begun.shards) or self._shards})
             positions = self._reader.read(range(1, partitions))
             shards = shards_to_use(positions, self._shards)
-            former = positions.whole
+            last = positions.whole
             whole = Position(
-                0 if former is None else former.watermark_us,
+                0 if last is None else last.watermark_us,
                 shards,
-                None if former is None else former.chunk,
-                None if former is None else former.epoch_id,
+                None if last is None else last.chunk,
+                None if last is None else last.epoch_id,
             )
-            if former is None or former.shards != shards:
+            if last is None or last.shards != shards:
                 with transactions.transaction(self._reader, whole):
                     pass
-            self._fence({shards} if former is None else {shards, former.shards or shards})
+            self._fence({shards} if last is None else {shards, last.shards or shards})
             seen = self._reader.read(range(1, partitions))
             if shards_to_use(seen, self._shards) == shards:
                 self._owned = _Owned(shards, whole, seen.ahead, transactions)
@@ -262,10 +262,10 @@ class ExactlyOnce:
         from confluent_kafka.admin import AdminClient
 
         settings: dict[str, Any] = {"log_level": "0", **connection_settings(self._settings)}
-        settings["error_cb"] = self._take_note
+        settings["error_cb"] = self._note_error
         return AdminClient(settings)
 
-    def _take_note(self, error: KafkaError) -> None:
+    def _note_error(self, error: KafkaError) -> None:
         """Remember why the broker can't be reached; calls only time out."""
         if error.name() != "_ALL_BROKERS_DOWN":
             self._last_error = error
@@ -276,7 +276,7 @@ class ExactlyOnce:
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
-        """Raise Kafka's errors as ours; after one of them everything is looked at again."""
+        """Raise Kafka's errors as ours; after one of them the state is read again."""
         from confluent_kafka import KafkaException
 
         try:

@@ -1,4 +1,4 @@
-"""What a consumer group says of the epochs that were sent: the rules of sending each one once.
+"""The positions in a consumer group, and the rules of sending each epoch once.
 
 The messages of an epoch are split by a hash of their key into shards, and each shard is sent in one
 Kafka transaction. With its messages the transaction commits the epoch's low watermark, as an offset
@@ -24,7 +24,7 @@ _AFTER_ALL_CHUNKS: Final = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far messages were sent.
+    """The position up to which messages were sent.
 
     Attributes:
         watermark_us: a low watermark, in microseconds since the Unix epoch.
@@ -73,7 +73,7 @@ class Positions:
     """The positions of a pipeline.
 
     Attributes:
-        whole: up to where every shard is complete; None before the first epoch.
+        whole: that through which every shard is complete; None before the first epoch.
         by_shard: those of the shards that have one, by their number, which begins at 1.
     """
 

@@ -1,4 +1,4 @@
-"""Sends the shards of an epoch, each in one transaction: in Spark's tasks, or in the driver.
+"""The sending of an epoch's shards, each in one transaction: in Spark's tasks, or in the driver.
 
 Errors of Kafka are returned and not raised, so that the driver has them whole.
 """
@@ -38,7 +38,7 @@ _KEPT_S_MAX: Final = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """What became of a shard.
+    """The result of a shard.
 
     Attributes:
         shard: its number.
@@ -61,7 +61,7 @@ class ShardResult:
 class KeptTransactions:
     """A shard's transactions that a process keeps for the next epoch.
 
-    Nobody else has sent in this shard meanwhile: who does, fences these transactions before that.
+    No other process has sent in this shard since: it would have fenced these transactions first.
 
     Attributes:
         transactions: begun and committed one after the other.
@@ -76,7 +76,7 @@ class KeptTransactions:
 
 @dataclass(frozen=True)
 class ShardSender:
-    """Sends the shards that a task reads.
+    """A sender of the shards that a task reads.
 
     Attributes:
         settings: of librdkafka, as pairs.
@@ -114,14 +114,14 @@ class ShardSender:
 
         Args:
             messages: the columns of COLUMNS; the rows of a shard follow each other.
-            by_shard: what this process has kept; changed.
+            by_shard: the transactions that this process has kept; updated.
         """
         results = []
         for shard, of_shard in groupby(_rows(messages), itemgetter(0)):
-            former = by_shard.pop(shard, None)
-            if former is not None and time.monotonic() - former.at_s > _KEPT_S_MAX:
-                former = None
-            sending = _Sending(self, shard, former)
+            reusable = by_shard.pop(shard, None)
+            if reusable is not None and time.monotonic() - reusable.at_s > _KEPT_S_MAX:
+                reusable = None
+            sending = _Sending(self, shard, reusable)
             sending.add(of_shard)
             results.append(sending.finish())
             if sending.reusable is not None:
@@ -143,7 +143,7 @@ class _Sending:
 
     Attributes:
         shard: its number.
-        reusable: what may be kept for the next epoch; None if there is nothing.
+        reusable: the transactions to keep for the next epoch; None if there are none.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class _Sending:
                 transactions.begin()
 
     def _take_over(self) -> tuple[Transactions, Position | None]:
-        """Fence whoever sent in this shard, and return up to where they did."""
+        """Fence the former senders of this shard, and return the position that they reached."""
         sender = self._sender
         reader = _reader(sender.settings, sender.ids)
         transactions = Transactions(
@@ -198,7 +198,7 @@ class _Sending:
                     self._sent += 1
 
     def finish(self) -> ShardResult:
-        """Commit, and return what became of the shard."""
+        """Commit, and return the result of the shard."""
         if self._transactions is not None:
             with self._failing():
                 reader = _reader(self._sender.settings, self._sender.ids)
@@ -232,7 +232,7 @@ def _result_of(shard: int, error: Exception) -> ShardResult:
 
 
 def _sent_until_us(begins: Position | None, position: Position) -> int:
-    """Return the commit timestamp up to which messages were sent, for sure and without a gap.
+    """Return the commit timestamp up to which all messages were certainly sent.
 
     A chunk of an initial scan was sent as a whole or not at all: its rows have the scan's low
     watermark as their commit timestamp, as those of its other chunks do.

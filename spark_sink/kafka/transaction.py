@@ -1,10 +1,10 @@
 """One Kafka transaction: messages, and the position that they lead to.
 
-Who else may be here with the same transactional id: a former owner that was frozen and wakes up,
-and a second attempt of the same Spark task. Whoever calls init_transactions last goes on; the
-others' open transaction is aborted, and their next call fails. The position is read only after
-init_transactions, which waits until a commit under way is finished. So it is the position that
-the transaction starts from, or the transaction fails.
+Others may use the same transactional id: a former owner that was frozen and wakes up, and a second
+attempt of the same Spark task. The one that calls init_transactions last goes on; the others' open
+transaction is aborted, and their next call fails. The position is read only after
+init_transactions, which waits until a commit under way is finished. So it is the position that the
+transaction starts from, or the transaction fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 60.0
 # The partition follows from the key.
 ANY_PARTITION: Final = -1
-# An earlier error of the producer, which the next call for its transaction tells.
+# An earlier error of the producer, which its next call in the transaction reports.
 _FATAL: Final = "_FATAL"
 # librdkafka's default of message.max.bytes.
 MESSAGE_BYTES_MAX: Final = 1_000_000
@@ -42,7 +42,7 @@ _PASSING: Final = frozenset(
 _DEFAULTS: Final = {
     # As Java's client, so that a key stays in its partition when the way of delivery changes.
     "partitioner": "murmur2_random",
-    # How long consumers wait for a transaction whose process died, if nobody takes over.
+    # Consumers wait so long for a transaction whose process died, if none takes over.
     "transaction.timeout.ms": "300000",
     # The last transaction's end reaches all partitions shortly after it was committed.
     "retry.backoff.ms": "20",
@@ -86,7 +86,7 @@ class MessageFailedError(Exception):
 
 
 class PositionReader:
-    """Reads the positions that a consumer group holds.
+    """A reader of the positions that a consumer group holds.
 
     Args:
         settings: of librdkafka.
@@ -224,7 +224,7 @@ class Transactions:
         )
         group = reader.consumer.consumer_group_metadata()
         try:
-            # librdkafka says which calls may be repeated: they wait on for the same request.
+            # librdkafka says which calls may be repeated: they go on waiting for the same request.
             _while_passing(self._producer.send_offsets_to_transaction)([place], group, _TIMEOUT_S)
             _while_passing(self._producer.commit_transaction)(_TIMEOUT_S)
         except KafkaException:
@@ -235,7 +235,7 @@ class Transactions:
     def abort(self, error: Exception) -> Exception:
         """Abort the transaction after an error, and return the error that says why.
 
-        If it is fenced or the broker is out of reach, whoever comes next aborts it.
+        If it is fenced or the broker is out of reach, the next process aborts it.
         """
         try:
             self._producer.abort_transaction(_TIMEOUT_S)
@@ -256,7 +256,7 @@ class Transactions:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether a broker only asks for patience, as while the group's coordinator starts."""
+    """Return whether an error is transient, as while the group's coordinator starts."""
     if not isinstance(error, KafkaException):
         return False
     return error.args[0].retriable() or error.args[0].name() in _PASSING

@@ -1,6 +1,6 @@
 """The topics that a pipeline has written to: only they get its resolved messages.
 
-A topic's name does not show whose it is: a cluster has topics of others, and the setting
+A topic's name does not show its owner: a cluster has topics of others, and the setting
 `topic: "{table}"` could mean any of them.
 """
 
@@ -48,6 +48,6 @@ class WrittenTopics:
             self._known_tables.update(tables)
 
     def names(self) -> frozenset[str]:
-        """Return the names of all topics that were added, by whichever process."""
+        """Return the names of all topics that were added, by any process."""
         names = self._files.names()
         return frozenset(n.removeprefix(_PREFIX) for n in names if n.startswith(_PREFIX))

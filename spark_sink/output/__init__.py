@@ -3,12 +3,12 @@
 Files and their names only. What an epoch becomes (directories, messages, tables) is decided in
 sinks and tables.
 
-- staging: where an epoch waits for its audit, if it is not one of files.
-- file_log: how an epoch in files becomes visible, by a commit.
+- staging: an epoch that waits for its audit, if its output is not files.
+- file_log: the commit by which an epoch in files becomes visible.
 - epoch_place: a folder of epochs, on a disk or in an object store.
-- epoch_names: what epochs are called.
-- watermark_log: up to when the output is complete, a line for each epoch.
-- watermark_lines: the log's files and lines, and which files become one.
+- epoch_names: the names of epochs.
+- watermark_log: the low watermark of the output, a line for each epoch.
+- watermark_lines: the log's files and lines, and the merging of files.
 - small_files: files that are created once, on a disk or in a store.
-- dead_letters: which records can't be converted, and what becomes of them.
+- dead_letters: records that can't be converted, set aside.
 """

@@ -1,6 +1,6 @@
-"""Who commits to a table: the application of a transaction identifier, whichever writer commits.
+"""The application in a table's transaction identifiers, the same for all writers of a pipeline.
 
-A table that one writer began is gone on with by another one only if both name themselves alike.
+A writer can continue a table that another one began only if both use the same application.
 """
 
 from __future__ import annotations

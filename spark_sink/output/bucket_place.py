@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from pyspark.sql import SparkSession
 
-# So few objects are removed one after the other.
+# Up to so many objects are removed one after the other.
 _FEW: Final = 16
-# In bytes: what a commit in an object store holds.
+# In bytes: a commit in an object store holds no more.
 IN_COMMIT_MAX: Final = 1 << 20
 # Of files that are merged to see whether they fit: schemas and footers are then there once.
 _MERGED_MAX: Final = 8 * IN_COMMIT_MAX
@@ -92,17 +92,17 @@ class Bucket:
             self._is_reached = True
 
     def require_commits(self) -> None:
-        """Do nothing: `check` looks for conditional requests; see EpochPlace."""
+        """Do nothing: `check` tests conditional requests; see EpochPlace."""
 
     def writer(
         self, owner: str, kind: str, file_format: str, partition_by: Sequence[str]
     ) -> FileWriter:
-        """Return what stages large files; see EpochPlace."""
+        """Return a writer that stages large files; see EpochPlace."""
         prefix = f"{_staging(owner, kind)}/"
         return FileWriter(self.path, self._options, prefix, file_format, tuple(partition_by))
 
     def content(self, owner: str, kind: str, file: WrittenFile) -> bytes:  # noqa: ARG002
-        """Return what a file holds, or its object; see EpochPlace."""
+        """Return the content of a file, or of its object; see EpochPlace."""
         if file.content is not None:
             return file.content
         content = read(self._store, file.staged or "")

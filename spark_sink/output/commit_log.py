@@ -1,10 +1,10 @@
 """The commits of an output in files: numbered, each created once.
 
-A commit holds the files of one epoch, or names those that are staged. Who creates the next number
-has published; then the files get the names that readers see, and whoever finds the commit can do
-that again, because it changes nothing. A process that takes the pipeline over creates a commit
-without files. So the number that a former owner would create is taken, and what it has staged or
-holds in memory can't be published any more.
+A commit holds the files of one epoch, or names those that are staged. The process that creates the
+next number has published. Then the files get the names that readers see; any process that finds the
+commit can repeat this, because it changes nothing. A process that takes the pipeline over creates a
+commit without files. So the number that a former owner would create is taken, and its staged epoch
+can't be published any more.
 
 Old commits are removed in ascending order. A former owner that was frozen for so long that its
 number is free again finds that the commit before it, its own, is gone.
@@ -26,8 +26,8 @@ from slackwater.timestamp import datetime_to_rfc3339
 
 # Readers ignore names that start so.
 FOLDER: Final = "_commits"
-# How many commits stay. One would do; the others show a person what happened last.
-KEPT: Final = 20
+# The commits that stay. One would do; the others show a person the last events.
+COMMITS_KEPT: Final = 20
 _NAME: Final = re.compile(r"(\d{20})\.json")
 
 
@@ -74,7 +74,7 @@ class Commit:
 
     @property
     def replaces_epochs(self) -> bool:
-        """Whether the files are what many epochs become, which are there as long as it is not."""
+        """Whether the files replace those of many epochs, which stay until these are named."""
         return bool(self.files) and self.named_by is None and not self.is_chunk
 
     @property
@@ -122,8 +122,8 @@ def parse_commit(number: int, text: str) -> Commit:
 
 
 def numbers_to_remove(numbers: Iterable[int], last: int) -> list[int]:
-    """Return the commits that go, in the order in which they have to go."""
-    return sorted(number for number in numbers if number <= last - KEPT)
+    """Return the commits to remove, in the order in which they have to be removed."""
+    return sorted(number for number in numbers if number <= last - COMMITS_KEPT)
 
 
 class CommitLog:
@@ -224,7 +224,7 @@ class CommitLog:
         return commit
 
     def _keep(self, commit: Commit, created: str | None) -> None:
-        """Have a commit of this process count as its last one, if the one before is there."""
+        """Make a commit this process's last one, if the one before is there."""
         assert self._last is not None  # noqa: S101 - take_over() comes first
         number, last_tag = self._last
         if created is None or self._files.tag(commit_name(number)) != last_tag:
@@ -236,7 +236,7 @@ class CommitLog:
         self._is_uncertain = False
 
     def remove_old(self) -> None:
-        """Remove commits that nobody needs, the oldest first."""
+        """Remove commits that are not needed any more, the oldest first."""
         assert self._last is not None  # noqa: S101 - take_over() comes first
         for number in numbers_to_remove(self._numbers, self._last[0]):
             self._files.remove([commit_name(number)])

@@ -1,4 +1,4 @@
-"""Which small files of a table become a large one."""
+"""The choice of a table's small files that become a large one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TableFile:
 
 
 def groups_to_compact(files: Iterable[TableFile]) -> list[list[TableFile]]:
-    """Return the files that become one: small ones of one partition, in the order of their age."""
+    """Return the groups of files that become one: small ones of one partition, by age."""
     by_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file.written, file.name)):
         if file.size < _COMPACTED_SIZE and is_inside(file.name):

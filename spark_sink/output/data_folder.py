@@ -22,12 +22,12 @@ from slackwater.spark_sink.output.object_store import (
 )
 from slackwater.spark_sink.output.small_files import without_scheme
 
-# In bytes: of a larger object only what is asked for is fetched.
+# In bytes: of a larger object only the parts that are needed are fetched.
 _IN_MEMORY_MAX: Final = 16 << 20
 
 
 class DataFolder:
-    """One table's.
+    """The folder of one table's files.
 
     Args:
         path: the table's directory or URL.

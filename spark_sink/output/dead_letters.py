@@ -152,8 +152,8 @@ def publish_letters(
 ) -> str:
     """Write letters to a folder of their own, unless it is there; return the folder.
 
-    What has a name is complete, and no process takes it away: neither a replay nor a former owner
-    that wakes up.
+    A folder with its name is complete, and no process removes it: neither a replay nor a former
+    owner that wakes up.
 
     Args:
         letters: a row for each.
@@ -183,7 +183,7 @@ def publish_letters(
 
 
 def publish_files(written: Sequence[WrittenFile], place: EpochPlace, owner: str, name: str) -> None:
-    """Give files a name that no other process takes away, unless there are some of this name.
+    """Give files a permanent name, unless there are files of this name.
 
     Args:
         written: by tasks, of one owner.

@@ -50,7 +50,7 @@ class Disk:
     def __init__(self, folder: Path, setting: str) -> None:
         self.path = setting
         self._root = folder
-        # By name and time of change; there may be many.
+        # By name and modification time; there may be many.
         self._stored: dict[tuple[str, int], StoredEpoch] = {}
 
     def folder(self, name: str) -> LocalFiles:
@@ -76,7 +76,7 @@ class Disk:
     def writer(
         self, owner: str, kind: str, file_format: str, partition_by: Sequence[str]
     ) -> FileWriter:
-        """Return what stages all files; see EpochPlace."""
+        """Return a writer that stages all files; see EpochPlace."""
         return StagingFolder(self._root, owner).writer(kind, file_format, partition_by)
 
     def content(self, owner: str, kind: str, file: WrittenFile) -> bytes:
@@ -99,7 +99,7 @@ class Disk:
         staged.mkdir(parents=True)
         for number, file in enumerate(written):
             (staged / file.folder).mkdir(parents=True, exist_ok=True)
-            staging.take(kind, file, staged / file_name("", file.folder, number, form))
+            staging.move(kind, file, staged / file_name("", file.folder, number, form))
         return [CommittedFile(name, staged=str(staged.relative_to(self._root)))]
 
     def give_name(self, file: CommittedFile) -> None:
@@ -127,7 +127,7 @@ class Disk:
     def remove(self, names: Sequence[str]) -> None:
         """Remove folders; see EpochPlace.
 
-        Each by a rename first: nobody gives a name to what is removed in part.
+        Each is renamed first, so that no process gives its name to a folder removed in part.
         """
         for name in names:
             removed = self._root / STAGING_FOLDER / uuid.uuid4().hex
@@ -153,15 +153,15 @@ class Disk:
     def epochs(self) -> dict[str, StoredEpoch]:
         """Return the folders; see EpochPlace."""
         names = [(name, (self._root / name).stat().st_mtime_ns) for name in self._names()]
-        self._stored = {key: self._stored.get(key) or self._look(key[0]) for key in names}
+        self._stored = {key: self._stored.get(key) or self._stored_epoch(key[0]) for key in names}
         return {name: self._stored[name, time] for name, time in names}
 
     def _names(self) -> list[str]:
         return [name for name in self.names() if name.startswith(EPOCH_PREFIX)]
 
-    def _look(self, name: str) -> StoredEpoch:
+    def _stored_epoch(self, name: str) -> StoredEpoch:
         folder = self._root / name
-        # As of its rename, which changes when its status was changed, and nothing else.
+        # The rename that gave the folder its name changed its ctime; nothing else does.
         epoch = StoredEpoch(changed_at=folder.stat().st_ctime)
         for path, folders, names in os.walk(folder):
             folders[:] = [below for below in folders if below[0] not in "._"]
@@ -186,10 +186,10 @@ class Disk:
             remove_path(folder)
 
     def stage_merged(self, owner: str, merged: Path, name: str) -> CommittedFile:
-        """Have the folder's names survive a power cut, and rename it; see EpochPlace."""
+        """Make the folder durable, and rename it; see EpochPlace."""
         for path, _, _ in os.walk(merged):
             sync(Path(path))
-        # It stays, unless it gets its name: if a commit fails, it may have been made all the same.
+        # It is left there if the commit fails, which may have been made all the same.
         staged = StagingFolder(self._root, owner).path(COMPACTION) / uuid.uuid4().hex
         merged.rename(staged)
         return CommittedFile(name, staged=str(staged.relative_to(self._root)))

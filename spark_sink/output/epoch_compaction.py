@@ -1,10 +1,9 @@
 """Compaction of epochs in files: those of many become one, beside the pipeline.
 
-What was merged is staged, and gets its name after a commit, which only the owner of the pipeline
+The merged file is staged, and gets its name after a commit, which only the owner of the pipeline
 can add: so two processes never replace the same epochs twice. In an object store it is one object,
 because a reader would see the first of several before the others. The small epochs stay for a time,
-because a reader may have listed them; a query that reads both leaves them out by their names: see
-epoch_groups.
+because a reader may have listed them; a query that reads both leaves them out by epoch_groups.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class EpochCompaction:
-    """Compacts the epochs of one output.
+    """The compaction of one output's epochs.
 
     Args:
         place: where they stand.

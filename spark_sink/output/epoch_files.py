@@ -42,10 +42,10 @@ class EpochFiles(Protocol):
         """Return the same for an initial scan, whose reads are filtered."""
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:
-        """Return how tasks write epochs; see TaskWriting."""
+        """Return the text of the tasks' writer; see TaskWriting."""
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Write an epoch where no reader sees it, and return what it held."""
+        """Write an epoch where no reader sees it, and return its summary."""
 
     def publish(
         self,

@@ -1,7 +1,7 @@
-"""Which epochs become one: rules over the names of their folders.
+"""The rules by which epochs become one, over the names of their folders.
 
 A compacted folder has the name of its last epoch and a suffix. Compaction goes forward in time, so
-the newest compacted folder tells what counts: everything up to it is in the compacted folders, and
+the newest compacted folder divides them: everything up to it is in the compacted folders, and
 everything after it in the epochs' own. So a reader that has listed the folders once, at whatever
 moment, has each record once.
 """

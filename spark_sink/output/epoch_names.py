@@ -1,4 +1,4 @@
-"""The names of what stands in an output: the folders of epochs, and that of what is staged."""
+"""The names in an output: the folders of epochs, and the folder of staged ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where epochs in files stand, as their log asks for it: a folder, on a disk or in a store."""
+"""The place of epochs in files, as their log needs it: a folder, on a disk or in a store."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from slackwater.spark_sink.output.small_files import SmallFiles
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# With what the names of epochs begin.
+# The beginning of the names of epochs.
 EPOCH_PREFIX: Final = "epoch="
-# What is staged, besides epochs and chunks of a scan.
+# The kind of staged files that replace epochs.
 COMPACTION: Final = "compaction"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an output's files are written and called.
+    """The format and the suffix of an output's files.
 
     Attributes:
         file_format: see FileWriter.
@@ -76,7 +76,7 @@ class Shown(Protocol):
         """Return whether there is an epoch of this name."""
 
     def first_after(self, name: str | None) -> str | None:
-        """Return the name of an epoch, and no chunk, after another one, or of any; None without."""
+        """Return the name of an epoch, not a chunk, after a name, or of any epoch; None without."""
 
 
 class EpochPlace(Shown, Protocol):
@@ -92,13 +92,13 @@ class EpochPlace(Shown, Protocol):
 
     @property
     def is_one_object(self) -> bool:
-        """Whether what replaces epochs has to be one object, to appear at one moment."""
+        """Whether a file that replaces epochs has to be one object, to appear at one moment."""
 
     def translating(self) -> AbstractContextManager[None]:
         """Turn the errors of the place into ours."""
 
     def prepare(self, spark: SparkSession) -> None:
-        """See whether the place can be used.
+        """Check that the place can be used.
 
         Raises:
             FileSystemError: Spark takes the path for another place.
@@ -106,7 +106,7 @@ class EpochPlace(Shown, Protocol):
         """
 
     def require_commits(self) -> None:
-        """See whether epochs can be committed here.
+        """Check that epochs can be committed here.
 
         Raises:
             FileSystemError: they can't.
@@ -115,55 +115,55 @@ class EpochPlace(Shown, Protocol):
     def writer(
         self, owner: str, kind: str, file_format: str, partition_by: Sequence[str]
     ) -> FileWriter:
-        """Return what writes files in tasks, and stages those that have to be.
+        """Return a writer of files for tasks, which stages those that have to be.
 
         Args:
             owner: the process, by a name that no other has.
-            kind: what is staged, such as epochs.
+            kind: of the staged files, such as epochs.
             file_format, partition_by: see FileWriter.
         """
 
     def content(self, owner: str, kind: str, file: WrittenFile) -> bytes:
-        """Return the content of what a task has written.
+        """Return the content of a file that a task has written.
 
         Raises:
             PublishError: it is gone.
         """
 
     def staged(self) -> Sequence[str]:
-        """Return the names of what is staged, by any process."""
+        """Return the names of staged files, of any process."""
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove files or folders, of which some may be gone."""
 
     def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
-        """Remove what a process has staged of a kind, but for these names."""
+        """Remove a process's staged files of a kind, except these names."""
 
     def forget(self, owner: str) -> None:
-        """Remove all that a process has staged, which stages no more."""
+        """Remove all staged files of a process, which stages no more."""
 
     def epochs(self) -> dict[str, StoredEpoch]:
         """Return the epochs by their names."""
 
     def local_files(self, names: Sequence[str]) -> AbstractContextManager[list[Path]]:
-        """Have files on a disk, as copies for the time if they are elsewhere.
+        """Provide files on a disk, as temporary copies if they are elsewhere.
 
         Raises:
             PublishError: one was removed meanwhile.
         """
 
     def merging(self, owner: str) -> AbstractContextManager[Path]:
-        """Make a folder in which epochs are merged; what is not staged is removed at the end."""
+        """Make a folder in which epochs are merged; files not staged are removed at the end."""
 
     def stage_merged(self, owner: str, merged: Path, name: str) -> CommittedFile:
-        """Stage what was merged in such a folder, durably, to replace epochs by a name."""
+        """Stage the merged files of such a folder durably, to replace epochs under a name."""
 
     def remove_epochs(self, epochs: Mapping[str, StoredEpoch]) -> None:
         """Remove epochs, by their names."""
 
 
 def gone(path: str, file: CommittedFile) -> ObjectStoreError:
-    """Return the error for a committed file that is not there any more, under neither name."""
+    """Return the error for a committed file that is missing under both names."""
     return ObjectStoreError(
         f"{path}: {file.staged}, which was committed as {file.name}, is gone.",
         "Restore it. If the epoch is not wanted any more, put anything in its place",

@@ -32,7 +32,7 @@ class FileEpochs:
     Args:
         place: where they stand.
         file_format: parquet, orc or json, of which text has the lines.
-        preparation: makes what is written.
+        preparation: makes the rows to write.
         partition_by: columns that name the folders of what is written.
         policy: when epochs are compacted.
         shown: where readers see epochs; None for the place itself.
@@ -81,7 +81,7 @@ class FileEpochs:
         return FileEpochs(self._place, self._format, unfiltered, self._partition_by, log=self._log)
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
-        """Return how tasks write epochs; see TaskWriting."""
+        """Return the text of the tasks' writer; see TaskWriting."""
         if self._format not in (PARQUET, ORC) or not self._preparation.writes_records:
             return None
         files = self._log.writer(self._kind, self._format, self._partition_by)

@@ -1,4 +1,4 @@
-"""How an epoch in files becomes visible: by a commit, after which its files get their names.
+"""The publication of epochs in files: a commit, after which the files get their names.
 
 In an object store the files of a large epoch appear one by one: for that moment readers see a part
 of the epoch, and a line of the watermark log says when it is complete. On a disk an epoch is one
@@ -21,7 +21,7 @@ from slackwater.spark_sink.output.epoch_place import EpochPlace, Form, Shown
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 
 _TRIES: Final = 20
-# What is staged: the files of epochs, and of the chunks of a scan.
+# The kinds of staged files: those of epochs, and of the chunks of a scan.
 EPOCHS: Final = "epochs"
 CHUNKS: Final = "chunks"
 
@@ -39,7 +39,7 @@ class FileLog:
         self._place = place
         self._shown = shown or place
         self._form = form
-        # Another one after each take-over: what was staged before can't be published any more.
+        # A new name after each take-over: earlier staged files can't be published any more.
         self.owner = uuid.uuid4().hex
         self._log = CommitLog(place.folder(FOLDER), self.owner)
         self._latest = LatestEpoch()
@@ -49,7 +49,7 @@ class FileLog:
         self._lock = threading.Lock()
 
     def writer(self, kind: str, file_format: str, partition_by: Sequence[str]) -> FileWriter:
-        """Return what writes files in tasks.
+        """Return a writer of files for tasks.
 
         Args:
             kind: EPOCHS or CHUNKS.
@@ -72,7 +72,7 @@ class FileLog:
         log = CommitLog(self._place.folder(FOLDER), owner)
         with self._lock, self._place.translating():
             for _ in range(_TRIES):
-                # Not what is staged later, by a process that takes the pipeline over from this one.
+                # Not files staged later, by a process that takes the pipeline over from this one.
                 staged = self._place.staged()
                 last = log.last()
                 if last is None:
@@ -132,7 +132,7 @@ class FileLog:
         return True
 
     def _require_same(self, owner: str) -> None:
-        """Check that what an owner has staged is there: who takes over removes it."""
+        """Check that an owner's staged files are there: a successor removes them."""
         if owner != self.owner:
             raise PublishError("the pipeline was taken over since this was staged.")
 
@@ -190,7 +190,7 @@ class FileLog:
         self._unnamed = None
 
     def discard(self, kind: str, written: Sequence[WrittenFile]) -> None:
-        """Remove what is staged of a kind; a small epoch may have nothing staged."""
+        """Remove the staged files of a kind; a small epoch may have none."""
         with self._lock, self._place.translating():
             self._discard(kind, written)
 
@@ -225,12 +225,12 @@ class FileLog:
             try:
                 self._shown.give_name(file)
             except ObjectStoreError:
-                # What would have replaced epochs: these are still there.
+                # It would have replaced epochs, which are still there.
                 if not commit.replaces_epochs:
                     raise
 
     def _require_owner(self) -> None:
-        """Check, where something is amiss, that no other process has taken the pipeline over."""
+        """Check, after an error, that no other process has taken the pipeline over."""
         last = self._log.last()
         if last is None or last.owner != self.owner:
             raise PublishError(f"{self._place.path}: another process took the pipeline over.")

@@ -1,6 +1,6 @@
 """The files of a staged epoch, read by tasks: Spark needs no connector for what tasks have written.
 
-A file that a successor has removed makes a task fail. None is passed over.
+A file that a successor has removed makes a task fail; none is skipped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BATCH: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """Reads what a FileWriter has written, in Parquet.
+    """A reader of the Parquet files that a FileWriter has written.
 
     Attributes:
         path, options: see FileWriter.
@@ -65,7 +65,7 @@ class FileReader:
 
     @classmethod
     def of(cls, writer: FileWriter) -> FileReader:
-        """Return the reader of what a writer writes."""
+        """Return the reader of a writer's files."""
         return cls(writer.path, writer.options)
 
     def frame(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from pyspark.sql import DataFrame
 
-# What a task hands on, in Spark's words.
+# The rows that a task hands on, as a schema of Spark's.
 RESULT: Final = "folder string, content binary, staged string, size long, stats string"
 RESULT_SCHEMA: Final = pa.schema(
     {
@@ -80,7 +80,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class FileWriter:
-    """Writes the rows of one task; write() is for DataFrame.mapInArrow with the schema RESULT.
+    """A writer of one task's rows; write() is for DataFrame.mapInArrow with the schema RESULT.
 
     Attributes:
         path: the output's URL, or a folder on a local disk, which is made if it is missing.
@@ -157,18 +157,18 @@ class FileWriter:
 def _result(folder: str, file: _OpenFile, *, is_staged: bool) -> pa.RecordBatch:
     """Return the row of a file, with its content if it is small and need not be staged."""
     sink, stats = file.close()
-    content, staged = sink.take(is_staged=is_staged)
+    content, staged = sink.close_and_name(is_staged=is_staged)
     written = WrittenFile(folder, content, staged, sink.tell(), stats if staged else None)
     return pa.RecordBatch.from_pylist([asdict(written)], RESULT_SCHEMA)
 
 
 def written_files(result: pa.Table) -> list[WrittenFile]:
-    """Return what the tasks handed on."""
+    """Return the files that the tasks handed on."""
     return [WrittenFile(**fields) for fields in result.to_pylist()]
 
 
 def written_by_tasks(frame: DataFrame, writer: FileWriter) -> list[WrittenFile]:
-    """Have tasks write a frame's rows, and return what they handed on."""
+    """Have tasks write a frame's rows, and return the files that they handed on."""
     return written_files(map_in_arrow(frame, writer.write, RESULT).toArrow())
 
 
@@ -230,7 +230,7 @@ class _OpenFile:
         self.pending += table.nbytes
 
     def close(self) -> tuple[StagedFile, str | None]:
-        """Write what is left, and return where the file is and the statistics of a Parquet file."""
+        """Write the last rows, and return the open file and the statistics of a Parquet file."""
         self.flush()
         return self._sink, self._writer.close()
 
@@ -242,7 +242,7 @@ class _OpenFile:
 
 
 class _Lines:
-    """Writes the column value as lines."""
+    """A writer of the column value as lines."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -279,7 +279,7 @@ def parse_schema(text: str) -> pa.Schema:
 
 
 class _Orc:
-    """Writes ORC with the types that Spark's own files have."""
+    """A writer of ORC with the types that Spark's own files have."""
 
     def __init__(self, sink: Any) -> None:
         self._writer = orc.ORCWriter(sink, compression="zstd")
@@ -299,7 +299,7 @@ class _Orc:
 
 
 class _Parquet:
-    """Writes Parquet; without columns the schema is that of the first table."""
+    """A writer of Parquet; without columns the schema is that of the first table."""
 
     def __init__(self, sink: Any, columns: pa.Schema | None) -> None:
         self._sink = sink
@@ -310,7 +310,7 @@ class _Parquet:
     def write(self, table: pa.Table) -> None:
         """Write a row group."""
         if self._writer is None:
-            # The checksums find what a broken disk has changed, as those of Spark's files do.
+            # As in Spark's files, the checksums reveal the damage of a broken disk.
             columns = self._columns or table.schema
             self._writer = pq.ParquetWriter(
                 self._sink,

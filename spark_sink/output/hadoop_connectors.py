@@ -1,6 +1,6 @@
-"""Hadoop's connectors to object stores: the packages and settings with which Spark has them.
+"""Hadoop's connectors to object stores: the packages and settings with which Spark uses them.
 
-Spark's own formats and its checkpoint need one; what obstore and delta-rs write does not. Their
+Spark's own formats and its checkpoint need one; files of obstore and delta-rs do not. Their
 versions are pinned here, and were tried together with Spark's Hadoop.
 """
 
@@ -62,7 +62,7 @@ def _azure_credentials(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector, and what Spark needs for it.
+    """A connector, with the packages and settings that Spark needs for it.
 
     Attributes:
         name: by which registry.spark_confs() and `slackwater jars` have it.
@@ -99,11 +99,11 @@ class Connector:
         }
 
     def is_brought(self, conf: Mapping[str, str], jars: Iterable[str]) -> bool:
-        """Return whether the user has a connector of his own for these URLs.
+        """Return whether the user has their own connector for these URLs.
 
         Args:
-            conf: his settings of Spark.
-            jars: the names of jars that are his, which may be Maven's coordinates.
+            conf: the user's settings of Spark.
+            jars: the names of the user's jars, which may be Maven's coordinates.
         """
         if any(f"{_FS}.{scheme}.impl" in conf for scheme in self.schemes):
             return True
@@ -135,12 +135,12 @@ CONNECTORS: Final = (
         "gs",
         ("gs",),
         "gcs-connector",
-        # The other jar lacks what it depends on, and so does its list of that.
+        # The other jar lacks its dependencies, and so does its list of them.
         (f"com.google.cloud.bigdataoss:gcs-connector:{_GCS}:shaded",),
         {
             # Hadoop 3.5 has one of its own for gs.
             f"{_FS}.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
-            # Spark's checkpoint asks for this one.
+            # Spark's checkpoint needs this one.
             f"{_FS}.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
             # A key file, a user's login, or the machine's account, which Workload Identity is.
             f"{_FS}.gs.auth.type": "APPLICATION_DEFAULT",

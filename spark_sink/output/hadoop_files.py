@@ -1,4 +1,4 @@
-"""The file systems that Spark reaches through Hadoop, and what a path needs of them.
+"""The file systems that Spark reaches through Hadoop, and the needs of a path.
 
 All of this is known from the settings, before Spark is started.
 """

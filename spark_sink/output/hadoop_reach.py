@@ -1,6 +1,6 @@
-"""Whether Hadoop's connector reaches an object store, asked before a pipeline relies on it.
+"""The check that Hadoop's connector reaches an object store, before a pipeline relies on it.
 
-With their own settings connectors try for minutes, and what they say at last is a Java stack trace.
+With their own settings connectors try for minutes, and then fail with a Java stack trace.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def require_reachable(spark: SparkSession, paths: Iterable[str]) -> None:
 
     Args:
         spark: a session with the connectors.
-        paths: paths or URLs that Spark is to use; nothing is asked of one that needs no connector.
+        paths: paths or URLs that Spark is to use; those that need no connector are skipped.
 
     Raises:
         FileSystemError: there is no such bucket, or the store or the connector refuses.
@@ -70,7 +70,7 @@ def _require_bucket(spark: SparkSession, bucket: str, folders: Sequence[str]) ->
 
 
 def _may_exist(files: Any, bucket: Any) -> bool:
-    """Return False if there is no such bucket; a right to look at one may be missing."""
+    """Return False if there is no such bucket; the right to see buckets may be missing."""
     try:
         return bool(files.exists(bucket))
     except java_raised() as error:

@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePolicy:
-    """When an output is maintained.
+    """The intervals of an output's maintenance.
 
     Attributes:
         every_s: seconds between two rounds; None for never.
-        keep_s: how many seconds what was replaced can still be read; None for ever.
+        keep_s: the seconds for which replaced files can still be read; None for ever.
     """
 
     every_s: float | None = None
@@ -30,19 +30,19 @@ class MaintenancePolicy:
 
 
 NO_MAINTENANCE: Final = MaintenancePolicy()
-# How much of the interval counts as over when a process begins.
+# The part of the interval that counts as over when a process begins.
 _FIRST_AFTER: Final = 0.9
 
 
 class Maintenance:
-    """Maintains the tables or folders of one output.
+    """The maintenance of one output's tables or folders.
 
     A round is a thread that ends by itself. Epochs go on meanwhile, also those of another process
     that has taken the pipeline over: a round changes no row, and its commits are refused if they
     would undo another one.
 
     Args:
-        maintain: maintains what is at a path.
+        maintain: maintains the table or folder at a path.
         every_s: seconds between two rounds; None for never.
     """
 
@@ -67,7 +67,7 @@ class Maintenance:
 
         Args:
             spark: the session.
-            paths: returns what is to be maintained; the round calls it.
+            paths: returns the paths to maintain; the round calls it.
         """
         if self.is_due:
             self._round = threading.Thread(
@@ -81,7 +81,7 @@ class Maintenance:
             self._round.join()
 
     def _run(self, spark: SparkSession, paths: Callable[[], Iterable[str]]) -> None:
-        """Do a round; what fails is tried again in the next one."""
+        """Do a round; a failed step is tried again in the next one."""
         try:
             with _logged_failures("the output"):
                 for path in paths():
@@ -97,5 +97,5 @@ class Maintenance:
 def _logged_failures(what: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - whatever one table has, the others are maintained
+    except Exception as error:  # noqa: BLE001 - one table's failure must not stop the others
         _log.warning("%s was not maintained: %s", what, str(error).partition("\n")[0])

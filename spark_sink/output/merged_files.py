@@ -18,7 +18,7 @@ from slackwater.spark_sink.formats import ORC, PARQUET
 from slackwater.spark_sink.output.file_writer import format_writer
 from slackwater.spark_sink.output.parquet_stats import exact_columns
 
-# In bytes of Arrow: what becomes a row group.
+# In bytes of Arrow: the size of a row group.
 _ROW_GROUP: Final = 64 << 20
 _COPIED: Final = 1 << 20
 _FORMATS: Final = (PARQUET, ORC)
@@ -109,7 +109,7 @@ def _tables(file: Path, file_format: str) -> Iterator[pa.Table]:
 
 
 def write_table_file(path: Path, columns: pa.Schema, tables: Iterator[pa.Table]) -> pq.FileMetaData:
-    """Write the rows of a table's small files to a large one, and return what its footer says.
+    """Write the rows of a table's small files to a large one, and return its statistics.
 
     Args:
         path: of the Parquet file, which is made.
@@ -146,7 +146,7 @@ def _in_row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def sync(path: Path) -> None:
-    """Have a file or the names in a folder survive a power cut: the small files are removed."""
+    """Make a file, or the names in a folder, durable: the small files are removed after it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Those of Hadoop's connectors among them.
 SCHEMES: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "az"})
 _ALLOW_HTTP: Final = "allow_http"
-# How the options end that are addresses.
+# The suffixes of options that are addresses.
 _ADDRESSES: Final = ("endpoint", "endpoint_url", "base_url")
 # In the addresses at which a cloud's machine is asked for its credentials.
 _OF_MACHINES: Final = (
@@ -84,7 +84,7 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def _check_addresses(settings: Mapping[str, str], *, is_http: bool) -> None:
-    """Refuse what the client would not explain.
+    """Refuse addresses that the client would fail at without an explanation.
 
     Raises:
         ValueError: an address is not a URL, or has no TLS and that is not permitted.
@@ -116,7 +116,7 @@ def requests_to(path: str, *, is_start: bool = False, purpose: str = "a request"
 
     Args:
         path: the output's URL, for messages.
-        purpose: what is asked of the store, likewise.
+        purpose: of the request, likewise.
         is_start: nothing has been written yet, so that a refusal is the settings' fault. Later it
             may pass, as when credentials are replaced.
 
@@ -174,7 +174,7 @@ def create(store: ObjectStore, name: str, content: bytes) -> str | None:
 
 
 def etag(store: ObjectStore, name: str) -> str | None:
-    """Return what identifies an object's content; None if it does not exist."""
+    """Return the tag of an object's content; None if it does not exist."""
     try:
         return store.head(name)["e_tag"]
     except FileNotFoundError:
@@ -190,7 +190,7 @@ def read(store: ObjectStore, name: str) -> bytes | None:
 
 
 def probe(path: str, options: Mapping[str, str]) -> None:
-    """Write, read and remove an object, and see whether its name is protected meanwhile.
+    """Write, read and remove an object, and check that its name is protected meanwhile.
 
     Raises:
         ObjectStoreError: a step is refused, there is no such bucket, or the store creates an object
@@ -271,7 +271,7 @@ class ObjectFiles:
             return create(self._store, f"{self._prefix}{name}", text.encode())
 
     def tag(self, name: str) -> str | None:
-        """Return what identifies a file's content; see SmallFiles."""
+        """Return the tag of a file's content; see SmallFiles."""
         with requests_to(self._path):
             return etag(self._store, f"{self._prefix}{name}")
 
@@ -326,6 +326,6 @@ def download(store: ObjectStore, names: Sequence[str], folder: Path) -> list[Pat
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says, without the client's account of itself."""
+    """Return the message of an error, without the client's account of itself."""
     text = str(error).partition("\n\nDebug source:")[0]
     return re.sub(r"\s+", " ", text).strip().rstrip(".")

@@ -1,4 +1,4 @@
-"""What of an epoch's records is written, and what is counted on the way."""
+"""The choice of an epoch's records to write, and their counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Prepared:
 
     Attributes:
         frame: the rows.
-        summary: returns that of the epoch's records, after they were written.
+        summary: returns the summary of the epoch's records, after they were written.
     """
 
     frame: DataFrame
@@ -34,11 +34,11 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Makes the rows that are written of those that are read.
+    """The conversion of the rows that are read to those that are written.
 
     Attributes:
         record_filter: which records are written, and which of their columns.
-        transform: turns the contract's rows into what is written; None writes them as they are.
+        transform: converts the contract's rows to those to write; None writes them as they are.
         has_date: whether DATE_COLUMN is added.
         distinct: the columns of records whose values are collected, if tasks write them.
         has_message_bytes: whether the bytes of messages are estimated, if tasks write the records.
@@ -56,7 +56,7 @@ class Preparation:
         return self.transform is None
 
     def schema_of(self, records: StructType) -> StructType:
-        """Return the columns of what is written of records, if writes_records."""
+        """Return the columns of the written rows of records, if writes_records."""
         from pyspark.sql.types import DateType, StructType
 
         written = StructType(list(records))
@@ -67,7 +67,7 @@ class Preparation:
         return replace(self, record_filter=RecordFilter())
 
     def prepare(self, epoch: DataFrame) -> Prepared:
-        """Return what is written of an epoch."""
+        """Return the rows to write of an epoch."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""A range of values of one column, by which files and parts of them are passed over."""
+"""A range of values of one column, by which files and parts of them are skipped."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class SmallFiles(Protocol):
         """
 
     def tag(self, name: str) -> str | None:
-        """Return what identifies a file's content, as create() does; None if it does not exist."""
+        """Return the tag of a file's content, as create() does; None if it does not exist."""
 
     def remove(self, names: Iterable[str], *, in_any_order: bool = False) -> None:
         """Remove files, one after the other; one that does not exist is ignored.
@@ -138,7 +138,7 @@ class LocalFiles:
         return self.tag(name)
 
     def tag(self, name: str) -> str | None:
-        """Return what identifies a file's content, which never changes; see SmallFiles."""
+        """Return the tag of a file's content, which never changes; see SmallFiles."""
         try:
             status = (self._folder / name).stat()
         except FileNotFoundError:

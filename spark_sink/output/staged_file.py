@@ -29,7 +29,7 @@ class LocalFile(io.RawIOBase):
             os.umask(int(umask, 8))
         try:
             os.makedirs(folder, exist_ok=True)
-            self._file = open(os.path.join(folder, name), "xb")  # noqa: SIM115 - take() closes it
+            self._file = open(os.path.join(folder, name), "xb")  # noqa: SIM115 - close_and_name() closes it
         except OSError as error:
             raise _refused(error, folder) from error
 
@@ -49,8 +49,8 @@ class LocalFile(io.RawIOBase):
             raise _refused(error, self._file.name) from error
         return memoryview(data).nbytes
 
-    def take(self, *, is_staged: bool) -> tuple[bytes | None, str | None]:  # noqa: ARG002
-        """Return no content, and the file's name."""
+    def close_and_name(self, *, is_staged: bool) -> tuple[bytes | None, str | None]:  # noqa: ARG002
+        """Close the file, and return no content and its name."""
         try:
             self._file.close()
         except OSError as error:
@@ -102,8 +102,8 @@ class SpillingFile(io.RawIOBase):
         self._upload.write(self._memory.getvalue())
         self._memory = io.BytesIO()
 
-    def take(self, *, is_staged: bool) -> tuple[bytes | None, str | None]:
-        """Return the content, or the name of the object that has it."""
+    def close_and_name(self, *, is_staged: bool) -> tuple[bytes | None, str | None]:
+        """Close the file, and return its content or the name of the object that has it."""
         if is_staged and self._upload is None:
             self._spill()
         if self._upload is None:

@@ -38,8 +38,8 @@ class _StagedEpoch:
     """An epoch that was staged.
 
     Attributes:
-        owner: who staged it.
-        counts: what it held.
+        owner: the process that staged it.
+        counts: of its records.
         files: as tasks wrote them.
         reader: reads them in other tasks.
     """
@@ -51,12 +51,12 @@ class _StagedEpoch:
 
 
 class Owner:
-    """Who stages: a process since it last took its pipeline over.
+    """The owner of staged files: a process since it last took its pipeline over.
 
     Attributes:
-        name: another one after each take-over: a thread from before it may still be at work, if
-            this process had lost the pipeline and got it back.
-        is_alone: whether what others have staged was removed.
+        name: a new one after each take-over: a thread from before it may still be at work, if this
+            process had lost the pipeline and got it back.
+        is_alone: whether others' staged files were removed.
     """
 
     def __init__(self) -> None:
@@ -65,15 +65,15 @@ class Owner:
 
 
 class Staging:
-    """Stages the epochs of one owner.
+    """The staging of epochs by one owner.
 
     Args:
         place: of the output.
         preparation: which records are written, and what is counted; None writes all records.
         epochs: the staging of epochs, if this one is a scan's.
         holds_small: in an object store the driver holds small files, so that a small epoch takes no
-            request. It is for outputs that refuse a former owner themselves: what it holds, its
-            successor can't remove.
+            request. It is for outputs that refuse a former owner themselves: a successor can't
+            remove files in memory.
 
     Attributes:
         place: as given.
@@ -116,7 +116,7 @@ class Staging:
         return TaskWriter.of(self._preparation, self._writer(self._kind)).to_text()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Have tasks write one epoch, or take what they have written; return what it held."""
+        """Have tasks write one epoch, or take the files that they wrote; return its summary."""
         from slackwater.spark_sink.output.file_reader import FileReader
         from slackwater.spark_sink.output.task_writer import (
             HANDED_ON,
@@ -137,7 +137,7 @@ class Staging:
         return handed.counts.summary
 
     def take_over(self, spark: SparkSession) -> None:
-        """Remove what former owners have staged, this process before it among them.
+        """Remove the staged files of former owners, earlier ones of this process among them.
 
         Raises:
             FileSystemError, ObjectStoreError: see EpochPlace.prepare().
@@ -147,7 +147,7 @@ class Staging:
         self._be_alone(spark)
 
     def _be_alone(self, spark: SparkSession) -> None:
-        """Remove what others have staged, unless that was done."""
+        """Remove others' staged files, unless that was done."""
         if not self._owner.is_alone:
             with self.place.translating():
                 self.place.prepare(spark)
@@ -162,8 +162,8 @@ class Staging:
     ) -> DataFrame:
         """Return the rows of a staged epoch; a query fails if some are not there any more.
 
-        A successor may be removing them. Whoever merges a part keeps the successor from merging
-        all.
+        A successor may be removing them. Merging a part of the epoch would keep the successor from
+        merging all of it, so a missing file fails the query.
 
         Args:
             spark: the session.
@@ -221,7 +221,7 @@ class Staging:
                 raise missing_files(f"{self.place.path}: what was staged is not there.")
 
     def discard(self, epoch_id: int) -> None:
-        """Remove a staged epoch, and what failed attempts of its tasks have left."""
+        """Remove a staged epoch, and the files of failed attempts of its tasks."""
         staged = self._staged.pop(epoch_id, None)
         if staged is None:
             return
@@ -238,7 +238,7 @@ class Staging:
         return self._staged[epoch_id].counts.message_bytes
 
     def _writer(self, kind: str) -> FileWriter:
-        """Return what tasks of this owner write with, as it is called now."""
+        """Return the writer of this owner's tasks, under its current name."""
         writer = self.place.writer(self._owner.name, kind, PARQUET, ())
         return replace(writer, hands_on=self._holds_small)
 
@@ -256,7 +256,7 @@ class StagedByTasks:
     def task_writer(
         self, spark: SparkSession, schema: StructType, *, is_scan: bool = False
     ) -> str | None:
-        """Return how tasks write epochs; see TaskWriting."""
+        """Return the text of the tasks' writer; see TaskWriting."""
         return (self._scanned if is_scan else self._staging).task_writer(spark, schema)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:

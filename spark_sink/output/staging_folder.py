@@ -1,4 +1,4 @@
-"""What one process stages on a disk, in a folder of its own that its successor removes."""
+"""The folder in which one process stages files on a disk; its successor removes it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StagingFolder:
 
     Args:
         output: the output's folder.
-        owner: the owner's name, which nobody else has; None for a new one.
+        owner: the owner's unique name; None for a new one.
 
     Attributes:
         owner: the same.
@@ -73,11 +73,11 @@ class StagingFolder:
         return self._output / STAGING_FOLDER / self.owner / kind
 
     def writer(self, kind: str, file_format: str, partition_by: Sequence[str]) -> FileWriter:
-        """Return what writes files in tasks."""
+        """Return a writer of files for tasks."""
         suffix, columns = f".{file_format}", tuple(partition_by)
         return FileWriter(str(self.path(kind)), {}, _PREFIX, file_format, columns, suffix)
 
-    def take(self, kind: str, file: WrittenFile, target: Path) -> None:
+    def move(self, kind: str, file: WrittenFile, target: Path) -> None:
         """Move a task's file to another place on the disk.
 
         Raises:
@@ -98,7 +98,7 @@ class StagingFolder:
             )
 
     def discard(self, kind: str, but: Collection[Path] = ()) -> None:
-        """Remove what of a kind is staged, but for some folders in it."""
+        """Remove all staged files of a kind, except some folders."""
         folder = self.path(kind)
         for path in folder.iterdir() if folder.exists() else ():
             if path not in but:
@@ -112,7 +112,7 @@ def staged_by_all(output: Path) -> list[Path]:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or a folder, as far as nobody else does that or adds to it."""
+    """Remove a file or a folder, even if others remove it or add to it at the same time."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

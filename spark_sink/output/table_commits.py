@@ -1,4 +1,4 @@
-"""The log of a table: commits that each land once, and that no former owner adds to."""
+"""The log of a table: each commit lands once, and former owners can't add to it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TableCommits(Protocol):
         """Check the table's columns, and create it if it was missing. After take_over().
 
         Args:
-            schema: the columns of what will be written.
+            schema: the columns that will be written.
             partition_by: the partition columns of a new table.
 
         Raises:
@@ -75,10 +75,10 @@ class TableCommits(Protocol):
         """
 
     def refresh(self) -> None:
-        """Have the table loaded anew: others may have altered it."""
+        """Have the table loaded again: others may have altered it."""
 
     def property(self, name: str) -> str | None:
-        """Return a property of the table; None if it says nothing of it, or is not there."""
+        """Return a property of the table; None if it is not set, or the table is missing."""
 
     def add_columns(self, schema: pa.Schema) -> None:
         """Add columns, in one commit; a struct that is there gets the fields that it lacks.
@@ -115,7 +115,7 @@ class TableCommits(Protocol):
 
         Raises:
             PublishError: another process has taken the pipeline over, or the store fails. Then the
-                commit may have been made: the next call finds that out.
+                commit may have been made: the next call tells.
         """
 
     def last_version(self, application: str) -> int | None:

@@ -35,7 +35,7 @@ class TableEpochs:
     Args:
         commits: the table's.
         files: those of the table that wait for a commit.
-        preparation: makes what is written.
+        preparation: makes the rows to write.
         partition_by: the partition columns of a table that is created.
         policy: when the table is maintained.
     """
@@ -82,7 +82,7 @@ class TableEpochs:
         return TableEpochs(self._commits, self._files.for_scan(), unfiltered, self._partition_by)
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
-        """Return how tasks write epochs; see TaskWriting."""
+        """Return the text of the tasks' writer; see TaskWriting."""
         if not self._preparation.writes_records:
             return None
         self._schema = arrow_schema_of(self._preparation.schema_of(schema))
@@ -133,7 +133,7 @@ class TableEpochs:
         self._files.discard(self._written.pop(epoch_id, []))
 
     def _writer(self, schema: pa.Schema) -> FileWriter:
-        """Return what writes files of the table, which is created if it is missing."""
+        """Return a writer of the table's files; the table is created if it is missing."""
         self._commits.open(schema, self._partition_by)
         return self._files.writer(self._commits.partition_columns)
 

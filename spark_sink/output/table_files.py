@@ -1,4 +1,4 @@
-"""Where the files of a table wait until a commit names them: beside them, or in the table.
+"""The files of a table that wait until a commit names them: beside the table, or in it.
 
 On a disk they wait in a folder of one owner's, which its successor removes, and get their names in
 the table by a rename. In an object store, which has no rename, tasks upload large ones to their
@@ -58,10 +58,10 @@ class TableFiles(Protocol):
         """Return the same for an initial scan: its files wait beside those of epochs."""
 
     def plain(self) -> TableFiles:
-        """Return the same for any rows: without what all files of the table have."""
+        """Return the same for any rows, without the columns of the table."""
 
     def take_over(self, spark: SparkSession) -> None:
-        """Remove what former owners left, where it can be told from others'.
+        """Remove former owners' files, where they can be told from others'.
 
         Raises:
             FileSystemError: Spark takes the path for another place, or its disk can't have commits.
@@ -69,7 +69,7 @@ class TableFiles(Protocol):
         """
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
-        """Return what writes files in tasks.
+        """Return a writer of files for tasks.
 
         Args:
             partition_by: the table's partition columns, which are not in its files.
@@ -87,11 +87,11 @@ class TableFiles(Protocol):
 
 
 class DiskFiles:
-    """Those of a table on a local disk; see TableFiles.
+    """The files of a table on a local disk; see TableFiles.
 
     Args:
         folder: the table's.
-        setting: the same as it is set, maybe with a scheme.
+        setting: the same as it is set, possibly with a scheme.
         inside: where in the folder the files get their names: with a slash at the end, or empty.
         epochs: those of epochs, if these are a scan's.
     """
@@ -124,7 +124,7 @@ class DiskFiles:
             self._place.remove(self._place.staged())
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
-        """Return what writes files into the owner's folder; see TableFiles."""
+        """Return a writer of files into the owner's folder; see TableFiles."""
         return self._staging.writer(self._kind, PARQUET, partition_by)
 
     def place(self, file: WrittenFile) -> str:
@@ -133,16 +133,16 @@ class DiskFiles:
         if self._inside:
             with self._place.translating():
                 (self._folder / self._inside).mkdir(exist_ok=True)
-        self._staging.take(self._kind, file, self._folder / name)
+        self._staging.move(self._kind, file, self._folder / name)
         return name
 
     def discard(self, files: Iterable[WrittenFile]) -> None:  # noqa: ARG002
-        """Remove all that waits; see TableFiles."""
+        """Remove all waiting files; see TableFiles."""
         self._staging.discard(self._kind)
 
 
 class BucketFiles:
-    """Those of a table in an object store; see TableFiles.
+    """The files of a table in an object store; see TableFiles.
 
     Args:
         path: the table's URL.
@@ -165,15 +165,15 @@ class BucketFiles:
         return self
 
     def take_over(self, spark: SparkSession) -> None:  # noqa: ARG002
-        """See whether there is such a bucket: clients of tables do not say so; see TableFiles.
+        """Check that the bucket exists, because clients of tables do not say so; see TableFiles.
 
-        What was uploaded stays: the versions that somebody reads may have it.
+        Uploaded files stay: they may belong to versions that are being read.
         """
         with requests_to(self.path):
             next(iter(self._store.list("_delta_log/")), None)
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
-        """Return what uploads large files to their names; see TableFiles."""
+        """Return a writer that uploads large files to their names; see TableFiles."""
         columns = tuple(partition_by)
         return FileWriter(self.path, self._options, self._prefix, PARQUET, columns, _SUFFIX)
 
@@ -206,7 +206,7 @@ def table_files(path: str, options: Mapping[str, str], inside: str = "") -> Tabl
 
 
 def data_files(files: TableFiles, written: Sequence[WrittenFile]) -> list[DataFile]:
-    """Give what tasks have written its names in a table, and return it for a commit.
+    """Give the files that tasks have written their names in a table, and return them for a commit.
 
     Of small files that are in memory, those of one folder become one.
 

@@ -1,8 +1,8 @@
 """Epochs whose files the tasks that read write themselves, from Arrow.
 
 Otherwise each record passes from Python to the JVM, becomes a row of Spark's, and is taken apart
-again by Spark's writer, which costs more than reading it. Spark then only hands on what a task has
-written: the names of its files and its counts.
+again by Spark's writer, which costs more than reading it. Spark then only hands on the names of a
+task's files and its counts.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from slackwater.timestamp import us_to_datetime
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What a message holds besides the values of its mod: names, types, the transaction.
+# The bytes of a message besides the values of its mod: names, types, the transaction.
 MESSAGE_OVERHEAD_BYTES: Final = 2_000
 # The values of a mod.
 _TEXTS: Final = ("keys", "new_values", "old_values")
 _COUNTS: Final = "counts"
-# What a task hands on, in Spark's words: a row for each file, and one for its counts.
+# The rows that a task hands on: one for each file, and one for its counts.
 HANDED_ON: Final = f"{RESULT}, {_COUNTS} string"
 _SCHEMA: Final = RESULT_SCHEMA.append(pa.field(_COUNTS, pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWriter:
-    """Writes the records of one task as they are read.
+    """A writer of one task's records as they are read.
 
     Attributes:
         files: writes the files.
@@ -62,7 +62,7 @@ class TaskWriter:
 
     @classmethod
     def of(cls, preparation: Preparation, files: FileWriter) -> TaskWriter:
-        """Return the writer that counts what a preparation counts; it makes no other rows."""
+        """Return the writer with the filter and the counts of a preparation."""
         return cls(
             files,
             preparation.record_filter,
@@ -119,7 +119,7 @@ class TaskWriter:
 
 @dataclass(slots=True)
 class _Counter:
-    """Counts records before the filter; commit timestamps are in microseconds."""
+    """A counter of records before the filter; commit timestamps are in microseconds."""
 
     records: int = 0
     written: int = 0
@@ -145,7 +145,7 @@ class _Counter:
 
 
 def _message_bytes(mods: pa.StructArray) -> int:
-    """Return an estimate of what the messages of mods take; see Counts."""
+    """Return an estimate of the bytes that the messages of mods take; see Counts."""
     texts = (pc.sum(pc.binary_length(mods.field(name))).as_py() or 0 for name in _TEXTS)
     return sum(texts, len(mods) * MESSAGE_OVERHEAD_BYTES)
 
@@ -167,12 +167,12 @@ def _greatest(*times_us: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was counted while tasks wrote an epoch's records.
+    """The counts of an epoch's records, made while tasks wrote them.
 
     Attributes:
         summary: of the records.
         distinct: by column, the values in the records before the filter.
-        message_bytes: an estimate of what the records' messages take, before the filter; None if
+        message_bytes: an estimate of the bytes of the records' messages, before the filter; None if
             it was not asked for.
     """
 
@@ -183,7 +183,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class HandedOn:
-    """What the tasks of an epoch have handed on.
+    """The counts and files that an epoch's tasks have handed on.
 
     Attributes:
         counts: of its records.
@@ -205,12 +205,12 @@ def _require_rows(files: Sequence[WrittenFile], written: int) -> None:
 
 
 def is_handed_on(epoch: DataFrame) -> bool:
-    """Return whether an epoch's rows are what tasks hand on, and not its records."""
+    """Return whether an epoch's rows are those that tasks hand on, and not its records."""
     return list(epoch.columns) == list(_SCHEMA.names)
 
 
 def handed_on(epoch: DataFrame) -> HandedOn:
-    """Run the epoch's tasks, and return what they have handed on.
+    """Run the epoch's tasks, and return the counts and files that they hand on.
 
     Raises:
         PublishError: the files' own counts are not those of the tasks.

@@ -1,4 +1,4 @@
-"""The files of a watermark log: their names and lines, and which of them become one larger file.
+"""The files of a watermark log: their names and lines, and the merging into larger files.
 
 A file never changes, and a line is in a larger file before its own is removed. So a process that
 was frozen at any step and goes on when another one owns the pipeline can only repeat a line.
@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final
 
-# How many files of a level become one of the next.
+# The number of files of a level that become one of the next.
 FILES_IN_ONE: Final = 100
 # Files of single epochs, of FILES_IN_ONE files, and of FILES_IN_ONE of those.
 LEVELS: Final = 3
@@ -126,7 +126,7 @@ def merge_lines(lines: Iterable[LogLine]) -> list[LogLine]:
 
 
 def covers(stored: Sequence[LogLine], lines: Iterable[LogLine]) -> bool:
-    """Return whether stored lines say all that other lines say, maybe after merge_lines()."""
+    """Return whether stored lines cover other lines, possibly after merge_lines()."""
     stored_at = {line.low_watermark for line in stored}
     latest = max(stored_at, default=None)
     return all(

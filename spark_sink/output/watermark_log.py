@@ -1,4 +1,4 @@
-"""The watermark log: files beside the output that say up to when it is complete.
+"""The watermark log: files beside the output with the low watermarks that it has reached.
 
 When a line has a low_watermark at or after a time, everything committed up to that time is in the
 output. Each epoch adds a file with one line, and files become fewer and larger as they grow old.
@@ -44,14 +44,14 @@ _log = logging.getLogger(__name__)
 def output_position(
     logged: LogLine | None, committed: datetime | None, *, is_one_commit: bool
 ) -> OutputPosition:
-    """Return how far an output is written, from its watermark log and its commits.
+    """Return the position of an output, from its watermark log and its commits.
 
     A process that dies between an epoch's last commit and its line leaves commits later than the
     log.
 
     Args:
         logged: the log's last line; None without one.
-        committed: the low watermark of the latest epoch of which anything is visible.
+        committed: the low watermark of the latest epoch that is visible at least in part.
         is_one_commit: an epoch becomes visible by one atomic commit, so that all of it is visible
             or nothing.
     """
@@ -209,7 +209,7 @@ def _time_of(line: LogLine) -> datetime:
 
 
 class LogWriter:
-    """Adds lines, and merges files, as the only owner of the log or as a former one.
+    """A writer that adds lines and merges files, as the owner of the log or a former one.
 
     Merged files are removed when the next ones of their level are merged, so that a reader who has
     listed them has time to open them.
@@ -241,7 +241,7 @@ class LogWriter:
                 return
             lines = self._read(oldest)
             if lines is None:
-                # Another owner is merging them: look again at what there is.
+                # Another owner is merging them: list the files again.
                 self._separate = []
                 return
             merged = merge_lines(lines)
@@ -281,7 +281,7 @@ class LogWriter:
         return lines
 
     def _load(self) -> None:
-        """List the files, and find out which of them were merged."""
+        """List the files, and tell which of them were merged."""
         listed = list(_listed(self._files))
         self._separate = [
             dict.fromkeys(file for file in listed if file.level == n) for n in range(LEVELS)

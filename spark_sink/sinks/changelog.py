@@ -114,7 +114,7 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
 
     @property
     def compacts_epochs(self) -> bool:
-        """Whether folders of epochs become larger ones, of which readers have to know."""
+        """Whether folders of epochs become larger ones, which readers have to expect."""
         is_set = "compact_every" in self.model_fields_set and self.compact_every is not None
         return is_set and self.format in (PARQUET, JSON, ORC)
 

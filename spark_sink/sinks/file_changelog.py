@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FileChangelog(LoggedScans):
-    """Writes each epoch as files.
+    """A sink that writes each epoch as files.
 
     Args:
         files: writes them and makes them visible.
@@ -52,7 +52,7 @@ class FileChangelog(LoggedScans):
         return output_position(logged, latest.low_watermark, is_one_commit=True)
 
     def _require_epochs(self, last: datetime | None) -> None:
-        """Check that of the epochs with records that the log has none is later than the last."""
+        """Check that no epoch with records in the log is later than the last one."""
         if last is not None and self._watermarks.has_records_after(last):
             raise PublishError(
                 f"{self._watermarks.path}: the watermark log has epochs with records after"
@@ -64,7 +64,7 @@ class FileChangelog(LoggedScans):
     def task_writer(
         self, spark: SparkSession, schema: StructType, *, is_scan: bool = False
     ) -> str | None:
-        """Return how tasks write epochs; see TaskWriting."""
+        """Return the text of the tasks' writer; see TaskWriting."""
         return (self._scanned if is_scan else self._files).task_writer(spark, schema)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:

@@ -1,4 +1,4 @@
-"""What an epoch says of tables and columns that were dropped and made again, for mirrors."""
+"""The rows and values in mirrors of tables and columns that were dropped and made again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import TableRecreatedError
-from slackwater.spark_sink.sink import Former
+from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import literal, timestamp_literal
 from slackwater.timestamp import datetime_to_rfc3339
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GoneRows:
-    """What becomes of rows that a table no longer has.
+    """The treatment of rows that a table no longer has.
 
     Attributes:
         are_kept: they stay, marked as deleted; otherwise they are deleted.
-        are_cleared: so it is for the rows of a table that was dropped and made again; otherwise the
-            epoch fails.
+        are_cleared: this holds for the rows of a table that was dropped and made again, too;
+            otherwise the epoch fails.
     """
 
     are_kept: bool = False
@@ -40,20 +40,22 @@ def without_former(changes: DataFrame, cleared: Mapping[str, datetime]) -> DataF
 
 
 def renew(columns: Sequence[Column], renewed: Sequence[Column]) -> list[Column]:
-    """Return columns, of which some are absent at a time."""
+    """Return columns, with the times at which some of them were absent."""
     times = {column.name.lower(): column.absent_at for column in renewed}
     return [replace(column, absent_at=times.get(column.name.lower())) for column in columns]
 
 
-def former_columns(columns: Sequence[Column], table: str, former: Former) -> list[Column]:
-    """Return those of a mirror's columns that hold values of a former one, each absent at a time.
+def former_columns(
+    columns: Sequence[Column], table: str, recreated: RecreatedTables
+) -> list[Column]:
+    """Return the mirror's columns that hold values of a former column, each absent at a time.
 
     Args:
         columns: the mirror's.
         table: the full name of its table.
-        former: what was dropped and made again.
+        recreated: the tables and columns that were dropped and made again.
     """
-    times = {name.lower(): at for (owner, name), at in former.columns.items() if owner == table}
+    times = {name.lower(): at for (owner, name), at in recreated.columns.items() if owner == table}
     return [
         replace(column, absent_at=times[column.name.lower()])
         for column in columns

@@ -213,7 +213,7 @@ class KafkaSettings(EnvelopeSettings):
 
 
 class Kafka(StagedByTasks):
-    """Sends epochs to Kafka.
+    """A sink that sends epochs to Kafka.
 
     Args:
         place: in which epochs wait for their audit.
@@ -259,11 +259,11 @@ class Kafka(StagedByTasks):
         self._resolved_at = float("-inf")
 
     def use_key_columns(self, read: ReadKeyColumns) -> None:
-        """Set from where the order of a key's columns is known; see KeyOrder."""
+        """Set the source of the order of a key's columns; see KeyOrder."""
         self._read_key_columns = read
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
-        """Return how far everything was sent, if Kafka says so; see Sink.
+        """Return the position of the output, if Kafka holds it; see Sink.
 
         Here it shows whether the broker has transactions.
         """
@@ -290,7 +290,7 @@ class Kafka(StagedByTasks):
         is_small = message_bytes is not None and message_bytes <= _SMALL_BYTES_MAX
         mark = Mark(low_watermark, epoch_id, is_small=is_small)
         if summary.written:
-            self._look_at(self._staging, epoch_id, low_watermark)
+            self._prepare_tables(self._staging, epoch_id, low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)
         self._staging.discard(epoch_id)
         self._close(spark, mark, summary.written, summary.transactions)
@@ -303,7 +303,7 @@ class Kafka(StagedByTasks):
         spark = rows.sparkSession
         records = self._scanned.stage(rows, chunk).records
         mark = Mark(low_watermark, chunk=chunk)
-        self._look_at(self._scanned, chunk, low_watermark)
+        self._prepare_tables(self._scanned, chunk, low_watermark)
         self._send(self._scanned.read_staged(spark, chunk), mark)
         self._scanned.discard(chunk)
         return records
@@ -312,11 +312,11 @@ class Kafka(StagedByTasks):
         """Send the scan's low watermark; see Sink."""
         self._close(spark, Mark(low_watermark), records, 0)
 
-    def _look_at(self, staging: Staging, epoch_id: int, at: datetime) -> None:
+    def _prepare_tables(self, staging: Staging, epoch_id: int, at: datetime) -> None:
         """Refuse parts of rows and shared topics, and look up the primary keys of new tables.
 
         Args:
-            staging: what has staged the epoch, or the chunk of a scan.
+            staging: of the epoch, or of the chunk of a scan.
             epoch_id: its number.
             at: its end.
         """

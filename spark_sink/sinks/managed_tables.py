@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace
     from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
 
-# How many tables are committed to at the same time.
+# The tables that are committed to at the same time.
 _TABLES_AT_ONCE: Final = 4
 # An epoch up to both is applied by the driver, if it can: of records, and of staged bytes.
 _SMALL_RECORDS_MAX: Final = 20_000
@@ -164,7 +164,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
 
     @staticmethod
     def _mod_columns() -> Sequence[str]:
-        """Return what identifies the mods of a bad row; see DeadLetters."""
+        """Return the columns that identify the mods of a bad row; see DeadLetters."""
         return ("key",)
 
     def _add(
@@ -189,7 +189,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         return self._access(spark, table).take_over()
 
     def _access(self, spark: SparkSession, table: str) -> DriverAccess:
-        """Return what writes a table."""
+        """Return the access to a table."""
         if table not in self._accesses:
             path = self._place(table)
             self._accesses[table] = self._format.access(spark, path, self._application)
@@ -243,7 +243,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
 
         Args:
             spark: a session.
-            name: the full name that the catalog's would be; it may have made small letters of it.
+            name: the full name that the catalog's would be; it may have converted it to lower case.
         """
         source = self._access(spark, name).source_table()
         return source if source is not None and source.lower() == name.lower() else None

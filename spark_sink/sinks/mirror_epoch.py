@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MirrorEpoch:
-    """What an epoch does to mirrors.
+    """The effect of an epoch on mirrors.
 
     Attributes:
         changes: returns its records without those of former tables, which Spark is to read; None if
@@ -31,7 +31,7 @@ class MirrorEpoch:
         present: the tables that have records.
         cleared: the tables whose mirrors hold rows of a former table, and until when.
         unchanged: tables without records whose mirrors hold rows or values of former ones.
-        corrections: what a rescan has found before the epoch, by table.
+        corrections: those of a rescan before the epoch, by table.
         merge_id: identifies the epoch's MERGEs.
     """
 

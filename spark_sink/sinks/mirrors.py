@@ -1,4 +1,4 @@
-"""The sink mirror: for each table of Spanner's one kept equal to it, all at one low watermark."""
+"""The sink mirror: tables kept equal to Spanner's, all at one low watermark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.delta.features import CHANGE_DATA_FEED
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
-from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, Former
+from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, RecreatedTables
 from slackwater.spark_sink.sinks.former_rows import (
     GoneRows,
     former_columns,
@@ -98,10 +98,10 @@ class MirrorSettings(ManagedTableSettings):
 
 
 class Mirrors(ManagedTables[MirrorTable]):
-    """Merges each epoch into the mirrors of the tables that it changes.
+    """A sink that merges each epoch into the mirrors of the tables that it changes.
 
     Args:
-        gone_rows: what becomes of rows that the table no longer has.
+        gone_rows: the treatment of rows that the table no longer has.
         The others: see ManagedTables.
     """
 
@@ -130,7 +130,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             policy=policy,
         )
         self._gone_rows = gone_rows
-        self._former = Former()
+        self._recreated = RecreatedTables()
         self._corrections: MirrorCorrections | None = None
         self._unpublished: frozenset[str] = frozenset()
         self._all_published_at = float("-inf")
@@ -146,11 +146,11 @@ class Mirrors(ManagedTables[MirrorTable]):
         Raises:
             TableRecreatedError: a table was made again, and its mirror is not to be cleared.
         """
-        former, self._former = self._former, Former()
+        recreated, self._recreated = self._recreated, RecreatedTables()
         changes = cache(partial(self._staging.read_staged, spark, epoch_id))
-        small = None if former.tables or former.columns else self._small(epoch_id, summary)
+        small = None if recreated.tables or recreated.columns else self._small(epoch_id, summary)
         changed = self._merge(
-            spark, changes if summary.written else None, small, former, low_watermark
+            spark, changes if summary.written else None, small, recreated, low_watermark
         )
         self._staging.discard(epoch_id)
         self._watermarks.add(epoch_id, summary, low_watermark, self._unpublished)
@@ -224,9 +224,9 @@ class Mirrors(ManagedTables[MirrorTable]):
         merge_id = MergeId(self._application, low_watermark)
         self._access(spark, table).publish_watermark(merge_id)
 
-    def forget_former(self, former: Former) -> None:
-        """Have the next epoch drop what former tables and columns left; see CurrentRows."""
-        self._former = former
+    def drop_recreated(self, recreated: RecreatedTables) -> None:
+        """Have the next epoch drop the rows and values of former tables; see CurrentRows."""
+        self._recreated = recreated
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Create all mirrors; see Sink."""
@@ -251,17 +251,17 @@ class Mirrors(ManagedTables[MirrorTable]):
         spark: SparkSession,
         staged: Callable[[], DataFrame] | None,
         small: SmallEpoch | None,
-        former: Former,
+        recreated: RecreatedTables,
         watermark: datetime,
     ) -> set[str]:
         """Bring the tables that an epoch changes to its low watermark, and return their names."""
-        cleared = self._cleared(spark, former, watermark)
+        cleared = self._cleared(spark, recreated, watermark)
         changes = None if staged is None else lambda: without_former(staged(), cleared)
         if small is not None:
             present = small.columns_by_table()
         else:
             present = {} if changes is None else columns_by_table(changes())
-        renewed = self._renewed(spark, former)
+        renewed = self._renewed(spark, recreated)
         changed = {
             table: mirror_columns(renew(columns, renewed.get(table, ())))
             for table, columns in present.items()
@@ -299,18 +299,18 @@ class Mirrors(ManagedTables[MirrorTable]):
         others: Collection[str],
         watermark: datetime,
     ) -> Mapping[str, Corrections]:
-        """Return what a rescan has found; nothing without one, and nothing is loaded for it."""
+        """Return the corrections of a rescan; empty without one, and nothing is loaded for it."""
         if self._corrections is None:
             return {}
-        return self._corrections.take(changed, others, watermark)
+        return self._corrections.pop_for_epoch(changed, others, watermark)
 
     def _cleared(
-        self, spark: SparkSession, former: Former, watermark: datetime
+        self, spark: SparkSession, recreated: RecreatedTables, watermark: datetime
     ) -> dict[str, datetime]:
         """Return the tables whose mirrors hold rows of a former table, and until when."""
         cleared = {
             table: at
-            for table, at in former.tables.items()
+            for table, at in recreated.tables.items()
             if self._format.exists(spark, self._place(table))
         }
         if not self._gone_rows.are_cleared:
@@ -326,11 +326,11 @@ class Mirrors(ManagedTables[MirrorTable]):
             )
         return cleared
 
-    def _renewed(self, spark: SparkSession, former: Former) -> dict[str, list[Column]]:
+    def _renewed(self, spark: SparkSession, recreated: RecreatedTables) -> dict[str, list[Column]]:
         """Return the columns in mirrors that hold values of a former column, by table."""
         renewed = {
-            table: former_columns(self._table(spark, table).columns(), table, former)
-            for table in {table for table, _ in former.columns}
+            table: former_columns(self._table(spark, table).columns(), table, recreated)
+            for table in {table for table, _ in recreated.columns}
         }
         return {table: columns for table, columns in renewed.items() if columns}
 

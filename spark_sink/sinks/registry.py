@@ -1,4 +1,4 @@
-"""Finds the kinds of sinks: every concrete SinkSettings that a module of this folder defines."""
+"""The registry of sinks: every concrete SinkSettings that a module of this folder defines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sink_kinds() -> Mapping[str, type[SinkSettings]]:
 
 
 def spark_confs() -> Mapping[str, SparkConf]:
-    """Return what Spark needs for each table format, kind of sink and object store.
+    """Return Spark's settings for each table format, kind of sink and object store.
 
     Each is a function from Spark's version to Spark's settings, by the name of the format, kind or
     connector.
@@ -85,7 +85,7 @@ def parse_sink_settings(values: Any) -> Any:
 
 
 def _is_switched_off(annotation: Any, value: object) -> bool:
-    """Return whether a key of another kind is a switch that is off, which asks for nothing."""
+    """Return whether a key of another kind is a switch that is off, which changes nothing."""
     try:
         return annotation is bool and not TypeAdapter(bool).validate_python(value)
     except ValidationError:

@@ -57,7 +57,7 @@ def one_of(value: object, names: Sequence[str]) -> object:
 
 
 def _absolute(place: str) -> str:
-    """Return a path of this machine as an absolute one: some writers know no other."""
+    """Return a path of this machine as an absolute one, which some writers require."""
     return place if urlsplit(place).scheme else os.path.abspath(place)
 
 
@@ -70,7 +70,7 @@ def _octal(value: object) -> object:
 
 
 class SinkSettings(Section, ABC):
-    """The settings that every sink has, and what a pipeline asks of them.
+    """The settings that every sink has.
 
     Attributes:
         kind: the name of the kind of sink.
@@ -79,7 +79,7 @@ class SinkSettings(Section, ABC):
         checkpoint: the directory of Spark's checkpoint.
         catalog: of table formats that have catalogs.
         storage_options: of the object store with the path; see open_object_store().
-        file_mode: who may read what the pipeline's process writes to disks, as chmod has it.
+        file_mode: the mode of files that the pipeline's process writes to disks, as in chmod.
         formats: the formats of the kind; empty if only Spark has a list of them.
         refused_keys: keys that make no sense for the kind, each with the message that says so.
         has_initial_scan: an initial scan is made unless the settings say otherwise.
@@ -119,13 +119,13 @@ class SinkSettings(Section, ABC):
 
     @property
     def umask(self) -> int:
-        """The umask with which files get their mode, and who may read them may list folders."""
+        """The umask that gives files their mode; those who may read them may list folders."""
         mode = int(self.file_mode, 8)
         return 0o777 & ~(mode | (mode & 0o444) >> 2)
 
     @property
     def spark_needs(self) -> frozenset[str]:
-        """The names by which registry.spark_confs() has what this sink needs of Spark."""
+        """The names in registry.spark_confs() of the settings that this sink needs."""
         return frozenset({self.kind, self.format}) | connectors_for(self.hadoop_paths)
 
     @property
@@ -154,7 +154,7 @@ class SinkSettings(Section, ABC):
         return is_object_store(self.place_path)
 
     def make_place(self) -> EpochPlace:
-        """Return that place; nothing is asked of it yet."""
+        """Return that place; nothing is requested yet."""
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.bucket_place import Bucket
         from slackwater.spark_sink.output.disk_place import Disk
@@ -165,7 +165,7 @@ class SinkSettings(Section, ABC):
 
     @property
     def has_expendable_checkpoint(self) -> bool:
-        """Whether the checkpoint may be lost: the output alone says where to go on."""
+        """Whether the checkpoint may be lost, because the output holds its position."""
         return False
 
     @abstractmethod

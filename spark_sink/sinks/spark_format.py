@@ -1,6 +1,6 @@
 """The sink spark: any format that Spark can write, such as console, JDBC or one that a jar brings.
 
-An epoch is written at once, after its audit. Such formats know no epochs: one that failed, or was
+An epoch is written at once, after its audit. Such formats have no epochs: one that failed, or was
 interrupted before its low watermark was written, is written again. A reader can tell by the epoch's
 low watermark, which each row has.
 """
@@ -44,7 +44,7 @@ class SparkFormatSettings(EnvelopeSettings):
 
     @property
     def hadoop_paths(self) -> tuple[str, ...]:
-        """The path too: what the format writes may be beside it; see SinkSettings."""
+        """The path too, because the format may write beside it; see SinkSettings."""
         return (self.path, *super().hadoop_paths)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> SparkFormat:
@@ -62,7 +62,7 @@ class SparkFormatSettings(EnvelopeSettings):
 
 
 class SparkFormat(StagedByTasks, LoggedScans):
-    """Appends epochs with one of Spark's formats, at least once.
+    """A sink that appends epochs with one of Spark's formats, at least once.
 
     Args:
         place: for staged epochs and the watermark log.
@@ -105,7 +105,7 @@ class SparkFormat(StagedByTasks, LoggedScans):
         self._watermarks.add(epoch_id, summary, low_watermark)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
-        """Do nothing: whatever the format writes to has to exist."""
+        """Do nothing: the format's destination has to exist."""
 
     def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:  # noqa: ARG002
         """Write a chunk, again if it is tried again; see Sink."""

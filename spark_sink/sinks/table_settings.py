@@ -25,7 +25,7 @@ from slackwater.timestamp import ms_to_seconds
 _HOUR_MS: Final = 3_600_000
 # A stream finds in Delta's log where it stopped. In Iceberg a snapshot makes every commit larger.
 _DAY_MS: Final = 24 * _HOUR_MS
-# What delta-rs takes for another character, or can't have, in a path.
+# Characters that delta-rs misreads, or does not support, in a path.
 _NOT_AS_IT_IS: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 
 
@@ -41,7 +41,7 @@ _Never = BeforeValidator(
 class TableSettings(SinkSettings, ABC):
     """The settings of kinds that write tables, or can write them.
 
-    Their output in an object store says all that a checkpoint says.
+    Their output in an object store holds the position that a checkpoint holds.
 
     Attributes:
         compact_every: milliseconds after which small files become large ones; None for never.
@@ -57,7 +57,7 @@ class TableSettings(SinkSettings, ABC):
 
     @property
     def spark_needs(self) -> frozenset[str]:
-        """Nothing for the format, which tasks and the driver write; see SinkSettings."""
+        """Nothing for the format: tasks and the driver write it; see SinkSettings."""
         return super().spark_needs - {self.format}
 
     @property
@@ -67,7 +67,7 @@ class TableSettings(SinkSettings, ABC):
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:
-        """When the output is maintained."""
+        """The intervals of maintenance."""
         every, keep = self.compact_every, self.keep_versions
         is_streamed = self.are_streamed and self.format == Delta.using
         if is_streamed and "keep_versions" not in self.model_fields_set:
@@ -106,7 +106,7 @@ class TableSettings(SinkSettings, ABC):
     @model_validator(mode="before")
     @classmethod
     def _checkpoint_beside_object_store(cls, values: Any) -> Any:
-        """Fill in a checkpoint where the output says all that it says."""
+        """Fill in a checkpoint if the output holds the position, too."""
         if not isinstance(values, dict) or "checkpoint" in values:
             return values
         path = values.get("path")

@@ -1,4 +1,4 @@
-"""The sink changelogs: for each table of Spanner's one with all its changes, in typed columns."""
+"""The sink changelogs: one table for each of Spanner's, with all its changes in typed columns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TypedChangelogSettings(ManagedTableSettings):
 
 
 class TypedChangelogs(ManagedTables["ChangelogTable"]):
-    """Appends each epoch to the typed changelogs of the tables that it changes."""
+    """A sink that appends each epoch to the typed changelogs of the tables that it changes."""
 
     @staticmethod
     def _mod_columns() -> Sequence[str]:
@@ -80,7 +80,7 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, append_id: AppendId
     ) -> None:
         """Append a staged epoch to the tables that it changes."""
-        # For a small epoch Spark is not asked, unless a record is bad.
+        # A small epoch needs no job of Spark's, unless a record is bad.
         changes = cache(partial(self._staging.read_staged, spark, epoch_id))
         records = self._read_small(epoch_id, summary)
 

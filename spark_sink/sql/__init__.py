@@ -2,10 +2,10 @@
 
 Text in, text or a lazy DataFrame out: nothing here writes a table or knows a table format.
 
-- types: which Spark type a Spanner type becomes, such as DECIMAL(38,9) for a NUMERIC; Delta and
-  Iceberg take their column types from it.
+- types: the Spark type of a Spanner type, such as DECIMAL(38,9) for a NUMERIC; Delta and Iceberg
+  take their column types from it.
 - columns: the columns of a table, from change records or from the information schema.
-- latest_changes: what an epoch does to each row, for mirrors.
+- latest_changes: the effect of an epoch on each row, for mirrors.
 - rebuild_view: the view over a changelog that is the table.
 - quoting: identifiers and string literals.
 """

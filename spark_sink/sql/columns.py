@@ -76,7 +76,7 @@ def _former_types(types: Sequence[str]) -> tuple[str, ...]:
 
 
 def columns_from_schema(types: Mapping[str, str], key: Collection[str]) -> tuple[Column, ...]:
-    """Return the columns of a table from what the information schema says.
+    """Return the columns of a table from the information schema.
 
     Args:
         types: Spanner types by column name, in the table's order.

@@ -1,4 +1,4 @@
-"""Whether a mirror's row lies in a range of keys, in Spark SQL and in the order of Spanner's keys.
+"""The condition that a mirror's row lies in a key range, in Spark SQL and the order of Spanner.
 
 In ascending order NULL comes first, then NaN, then the other values; in descending order last
 ("ORDER BY" in Spanner's GoogleSQL reference). Texts are ordered by code point and bytes by value,

@@ -1,4 +1,4 @@
-"""The latest changes per key: what an epoch does to each row of a table.
+"""The latest changes per key: the effect of an epoch on each row of a table.
 
 If the value capture type captures whole rows, the last change of a row is enough. Otherwise an
 update has only the columns that it changed: the epoch's changes of a row are folded in their order,
@@ -24,7 +24,7 @@ from slackwater.spark_sink.sql.types import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Those of records that columns_by_table() looks at.
+# The columns of records that columns_by_table() reads.
 COLUMNS_OF_TABLES: Final = ("table_name", "column_types", "commit_timestamp")
 _EMPTY: Final = f"CAST(map() AS {VALUES})"
 

@@ -23,7 +23,7 @@ from slackwater.spark_sink.sql.types import (
     values_expression,
 )
 
-# What a change stream captures unless its options say otherwise.
+# The value capture type of a change stream without that option.
 DEFAULT_VALUE_CAPTURE_TYPE: Final = "OLD_AND_NEW_VALUES"
 # Value capture types whose new_values hold the whole row.
 WHOLE_ROW_CAPTURE_TYPES: Final = frozenset({"NEW_ROW", "NEW_ROW_AND_OLD_VALUES"})

@@ -1,4 +1,4 @@
-"""How JSON values are converted to the types of typed columns, in Spark SQL.
+"""The conversion of JSON values to the types of typed columns, in Spark SQL.
 
 Values arrive as the texts that Spark makes of JSON values: strings without quotation marks, numbers
 and arrays as they are written.
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from slackwater.column_types import element_type, spark_type
 
-# A session may take TIMESTAMP for one without a zone, and a view is read in anybody's.
+# A session may take TIMESTAMP for one without a zone, and any session may read a view.
 _CAST_TYPES: Final = {"TIMESTAMP": "TIMESTAMP_LTZ"}
 _WITH_YEAR: Final = ("TIMESTAMP", "DATE")
 # JSON objects of columns, as maps of the values' texts.
 VALUES: Final = "map<string, string>"
-# What is no JSON of the type fails. Otherwise Spark makes NULL of it.
+# A text that is not JSON of the type fails. Otherwise Spark makes it NULL.
 _FAIL: Final = ", map('mode', 'FAILFAST')"
 
 
@@ -59,7 +59,7 @@ def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str
         return items if item == "item" else f"transform({items}, item -> {item})"
     kind = spark_type(spanner_type)
     if kind == "BINARY":
-        # unbase64() passes over what is not Base64.
+        # unbase64() skips characters that are not Base64.
         return f"{'to_binary' if cast == 'CAST' else 'try_to_binary'}({text}, 'base64')"
     if kind in _WITH_YEAR:
         text = _four_digit_year(text)
@@ -69,18 +69,18 @@ def value_expression(text: str, spanner_type: str, *, cast: str = "CAST") -> str
 def values_expression(text: str) -> str:
     """Return an SQL expression of the values in a JSON object, of the type VALUES.
 
-    A text that is no JSON object fails; NULL stays NULL.
+    A text that is not a JSON object fails; NULL stays NULL.
     """
     return f"from_json({text}, '{VALUES}'{_FAIL})"
 
 
 def _items(text: str, mode: str = "") -> str:
-    # Spark makes NULL of a blank text, whatever the mode.
+    # Spark makes a blank text NULL in every mode.
     return f"from_json(CASE WHEN trim({text}) = '' THEN '!' ELSE {text} END, 'array<string>'{mode})"
 
 
 def _four_digit_year(text: str) -> str:
-    """Return an SQL expression of a time or date with a year of four digits: see timestamp.py."""
+    """Return an SQL expression of a time or date with a year of four digits, as in timestamp.py."""
     return f"(repeat('0', 5 - instr({text}, '-')) || {text})"
 
 

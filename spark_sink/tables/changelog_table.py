@@ -14,14 +14,16 @@ from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.managed_table import ManagedTable
 from slackwater.spark_sink.tables.table_changes import AppendId, MissingColumn
 from slackwater.spark_sink.typed_rows import record_columns, typed_rows
-from slackwater.typed_changes import AFTER, BEFORE, GIVEN, KEY, in_pieces, typed_changes
+from slackwater.typed_changes import AFTER, BEFORE, KEY, NAMED_COLUMNS, in_pieces, typed_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 STRUCTS: Final = (KEY, BEFORE, AFTER)
-CHANGED_COLUMNS: Final = f"{GIVEN.name} STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
+CHANGED_COLUMNS: Final = (
+    f"{NAMED_COLUMNS.name} STRUCT<{BEFORE}: ARRAY<STRING>, {AFTER}: ARRAY<STRING>>"
+)
 POSITION: Final[Mapping[str, str]] = {
     "commit_timestamp": "TIMESTAMP",
     "server_transaction_id": "STRING",
@@ -39,14 +41,14 @@ METADATA: Final[Mapping[str, str]] = {
     "partition_token": "STRING",
     "low_watermark": "TIMESTAMP",
 }
-_WRITTEN: Final = frozenset({*POSITION, *STRUCTS, GIVEN.name, *METADATA})
+_WRITTEN: Final = frozenset({*POSITION, *STRUCTS, NAMED_COLUMNS.name, *METADATA})
 
 # For each struct its fields in their order, each with its Spark type.
 StructFields = Mapping[str, Mapping[str, str]]
 
 
 class ChangelogTable(ManagedTable):
-    """The typed changelog of one Spanner table; ManagedTable says what the arguments are."""
+    """The typed changelog of one Spanner table; ManagedTable explains the arguments."""
 
     @property
     def schema(self) -> StructType:

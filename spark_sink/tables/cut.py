@@ -65,7 +65,7 @@ def low_watermark_at(log: WatermarkLog, time: datetime | None) -> LogLine:
 
 
 def incomplete_error(table: str, low_watermark: datetime) -> AsOfTimeError:
-    """Return the error of a mirror that had not all rows of its table at a low watermark."""
+    """Return the error of a mirror that lacked rows of its table at a low watermark."""
     return AsOfTimeError(
         f"the mirror of {table} was not complete at low watermark"
         f" {datetime_to_rfc3339(low_watermark)}: its table was still being read.",

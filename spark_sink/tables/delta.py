@@ -1,4 +1,4 @@
-"""Delta tables: an epoch is one commit, which lands once; the driver and tasks make it.
+"""Delta tables: an epoch is one commit, made once, by the driver and tasks.
 
 A Delta table remembers each application's highest transaction version (Delta's protocol,
 "Transaction Identifiers"). The version is the low watermark.
@@ -76,7 +76,7 @@ class Delta(TableFormat):
             # running them.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            # How many tasks read a table's state: an epoch is too small for more than one.
+            # The tasks that read a table's state: an epoch is too small for more than one.
             "spark.databricks.delta.snapshotPartitions": "1",
             # For tables created here. A commit of Spark's with a checkpoint takes twice as long,
             # and by default one in ten has one. In return a reader lists so many small log files.
@@ -105,7 +105,7 @@ class Delta(TableFormat):
         return commits, files
 
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:
-        """Return what writes a table; see TableFormat."""
+        """Return the access to a table; see TableFormat."""
         from slackwater.spark_sink.tables.by_driver.delta_access import DeltaAccess
 
         # The watermark log's lines are the sink's.

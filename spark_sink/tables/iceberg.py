@@ -1,4 +1,4 @@
-"""Iceberg tables: an epoch is one snapshot, which lands once; the driver and tasks make it.
+"""Iceberg tables: an epoch is one snapshot, made once, by the driver and tasks.
 
 A snapshot's summary has the application that wrote it and its version, the low watermark. A version
 that the table has is not written again.
@@ -86,7 +86,7 @@ class Iceberg(TableFormat):
         return {f"{key}.type": "hadoop", f"{key}.warehouse": warehouse, key: _CATALOG}
 
     def place(self, path: str) -> TablePlace:
-        """Return where a table is."""
+        """Return the place of a table."""
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 
@@ -110,14 +110,14 @@ class Iceberg(TableFormat):
         return commits, IcebergFiles(commits)
 
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:
-        """Return what writes a table; see TableFormat."""
+        """Return the access to a table; see TableFormat."""
         from slackwater.spark_sink.tables.by_driver.iceberg_access import IcebergAccess
 
         # The watermark log's lines are the sink's.
         return IcebergAccess(spark, *self.log(path, application, has_lines=False))
 
     def at_once(self) -> AbstractContextManager[None]:
-        """Have commits visible at one moment, if the catalog is a REST catalog that can."""
+        """Make commits visible at one moment, if the catalog is a REST catalog that can."""
         return self._at_once.collecting()
 
     @cached_property

@@ -56,14 +56,14 @@ def require_possible_names(
 
 
 class ManagedTable(ABC):
-    """The parts that a mirror and a typed changelog share.
+    """The base class of a mirror and a typed changelog.
 
     Args:
         spark: a session.
         path: the table's directory or URL.
         table: the full name of the Spanner table.
         table_format: the format of the managed table.
-        access: what writes the managed table.
+        access: to the managed table.
         properties: the properties with which the table is created.
     """
 
@@ -101,7 +101,7 @@ class ManagedTable(ABC):
         Raises:
             ChangelogColumnError: a column's type has changed.
             ColumnNameError: the format can't hold the name of a column.
-            TableNameError: the table is that of another one of Spanner's.
+            TableNameError: the table belongs to another Spanner table.
             PublishError: two processes committed at the same time; the epoch is read again.
         """
         require_possible_names(self._table, columns, self._format, self._properties)
@@ -116,9 +116,9 @@ class ManagedTable(ABC):
             self._load_schema()
         if self._fits(columns):
             return is_new
-        # Somebody may have altered the table since its schema was loaded.
+        # The table may have been altered since its schema was loaded.
         self._load_schema()
-        self._make_way(columns)
+        self._rename_retyped_columns(columns)
         if missing := self._missing_columns(columns):
             self._access.add_columns(missing)
             self._load_schema()
@@ -162,8 +162,8 @@ class ManagedTable(ABC):
             ChangelogColumnError: a column's type has changed.
         """
 
-    def _make_way(self, columns: Sequence[Column]) -> None:
-        """Move columns of former types out of the way, if the kind of table can."""
+    def _rename_retyped_columns(self, columns: Sequence[Column]) -> None:
+        """Rename columns of former types, if the kind of table can."""
         del columns
 
     def _fits(self, columns: Sequence[Column]) -> bool:
@@ -173,7 +173,7 @@ class ManagedTable(ABC):
             return False
 
     def _require_own(self) -> None:
-        """Refuse the table of another one of Spanner's, as where file systems ignore case."""
+        """Refuse the table of another Spanner table, as where file systems ignore case."""
         other = self._access.source_table()
         if other not in {None, self._table}:
             raise same_name_error(

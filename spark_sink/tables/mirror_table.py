@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class MirrorTable(ManagedTable):
-    """The mirror of one Spanner table; ManagedTable says what the other arguments are.
+    """The mirror of one Spanner table; ManagedTable explains the other arguments.
 
     Args:
         keeps_deleted: deleted rows stay, marked by the columns SOFT_DELETE_COLUMNS.
@@ -96,8 +96,8 @@ class MirrorTable(ManagedTable):
             changes: by the JSON of the key.
             columns: the columns of their rows; ensure_columns() has been called with them.
             merge_id: identifies the merge.
-            corrections: what has to be corrected in the mirror before the changes; None for
-                nothing. The columns are the same.
+            corrections: those to make in the mirror before the changes, with the same columns; None
+                for none.
 
         Returns:
             False if Spark has to fold the changes: columns had another type, or a value is not of
@@ -143,7 +143,7 @@ class MirrorTable(ManagedTable):
     def forget(
         self, columns: Sequence[Column], merge_id: MergeId, cleared_at: datetime | None
     ) -> None:
-        """Drop what a former table or former columns left; arguments as for merge()."""
+        """Drop rows and values of a former table or columns; arguments as for merge()."""
         self._access.merge(None, columns, merge_id, self._others(cleared_at))
 
     def ensure_columns(self, columns: Sequence[Column]) -> bool:
@@ -216,7 +216,7 @@ class MirrorTable(ManagedTable):
             if types.get(column.name.lower()) != column.spark_type
         ]
 
-    def _make_way(self, columns: Sequence[Column]) -> None:
+    def _rename_retyped_columns(self, columns: Sequence[Column]) -> None:
         """Rename columns whose type has changed.
 
         In Spanner a column gets another type by being dropped and created again, so that no row
@@ -224,10 +224,10 @@ class MirrorTable(ManagedTable):
         """
         types = self._types()
         for column in columns:
-            former = types.get(column.name.lower(), column.spark_type)
-            if former == column.spark_type:
+            former_type = types.get(column.name.lower(), column.spark_type)
+            if former_type == column.spark_type:
                 continue
-            name = former_name(column.name, former, types)
+            name = former_name(column.name, former_type, types)
             self._access.rename_column(column.name, name)
             _log.warning(
                 "column %s of %s is %s now. In the mirror its former values are in %s; rows that"

@@ -1,4 +1,4 @@
-"""What is done to one table, and what its properties say of it."""
+"""The changes to one table, and their identifiers in its properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOW_WATERMARK_PROPERTY: Final = "slackwater.low_watermark"
 
 @dataclass(frozen=True, slots=True)
 class MergeId:
-    """Identifies a merge into a table, so that repeating it changes nothing.
+    """The identifier of a merge into a table, by which repeating it changes nothing.
 
     Attributes:
         application: names the writer.
@@ -41,7 +41,7 @@ class MergeId:
         """Return whether a table is to state the low watermark.
 
         Args:
-            published: the one that it states; None for none.
+            published: the one that it has; None for none.
             merged: the version of the last merge into it; None without one.
         """
         if published is not None and parse_rfc3339(published) >= datetime_to_ns(self.low_watermark):
@@ -51,14 +51,14 @@ class MergeId:
 
 @dataclass(frozen=True, slots=True)
 class OtherRows:
-    """What becomes of rows that are deleted, and of those that an epoch does not change.
+    """The treatment of deleted rows, and of rows that an epoch does not change.
 
     Attributes:
         are_kept: a deleted row stays with its last values, and is marked as deleted.
         cleared_at: rows that the epoch does not change are deleted, as of this time: they are those
             of a former table. None if they stay.
-        corrected: what has to be corrected before the epoch's changes, as latest_rows() makes it,
-            in the columns of these; None for nothing.
+        corrected: the corrections before the epoch's changes, as latest_rows() makes them, in the
+            columns of these; None for none.
     """
 
     are_kept: bool
@@ -68,7 +68,7 @@ class OtherRows:
 
 @dataclass(frozen=True, slots=True)
 class AppendId:
-    """Identifies an append to a table, so that repeating it changes nothing.
+    """The identifier of an append to a table, by which repeating it changes nothing.
 
     Attributes:
         application: names the writer; each application counts its own versions.

@@ -1,4 +1,4 @@
-"""The base class of table formats: what changelogs and mirrors need of one."""
+"""The base class of table formats, for changelogs and mirrors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TableFormat(ABC):
 
     @abstractmethod
     def access(self, spark: SparkSession, path: str, application: str) -> DriverAccess:
-        """Return what writes a table.
+        """Return the access to a table.
 
         Args:
             spark: a session.
@@ -94,7 +94,7 @@ class TableFormat(ABC):
         """
 
     def at_once(self) -> AbstractContextManager[None]:
-        """Have all that is committed inside visible at one moment, if the tables' catalog can.
+        """Make all commits inside visible at one moment, if the tables' catalog can.
 
         Raises:
             ObjectStoreError, PublishError: at the end; see TableCommits.append().

@@ -1,4 +1,4 @@
-"""Which version of a mirror stands at a low watermark, by the commits of its history."""
+"""The version of a mirror at a low watermark, by the commits of its history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.timestamp import datetime_to_rfc3339, us_to_datetime
 
-# The low watermark of a commit before which the pipeline has merged nothing.
+# The low watermark of a commit before the pipeline's first merge.
 BEFORE_ALL_US: Final = 0
 
 
@@ -21,7 +21,7 @@ class Commit:
         version: a Delta version, or the id of an Iceberg snapshot.
         low_watermark_us: the low watermark of the epoch that the pipeline merged with it, in
             microseconds. None for any other commit: an initial scan's, a compaction, a published
-            low watermark, added columns, and what somebody else does.
+            low watermark, added columns, and those of other writers.
         is_rewrite: the table is written again because a column's type has changed. It belongs to
             the epoch that is merged next.
         has_rows: it adds files with rows.
@@ -54,9 +54,9 @@ class History:
 def version_at(history: History, low_watermark_us: int, table: str) -> int | None:
     """Return the version with all epochs up to a low watermark, and none after it.
 
-    It is the last one before the first merge of a later epoch. What was published when does not
-    count: a crash may come between a merge and its publication, and a former owner that wakes up
-    may publish an earlier low watermark after a later merge.
+    It is the last one before the first merge of a later epoch. Publications do not count: a crash
+    may come between a merge and its publication, and a former owner that wakes up may publish an
+    earlier low watermark after a later merge.
 
     Args:
         history: the table's.

@@ -1,5 +1,5 @@
-"""Migrations of the metadata store's schema, run by alembic: see state.schema.
+"""Migrations of the metadata store's schema, which state.schema runs with alembic.
 
 One module in `versions` for each schema version; none is changed after a release. The newest must
-agree with state.tables, which a test checks. Spanner has no migrations: see state.spanner_dialect.
+agree with state.tables, which a test checks. In Spanner, state.spanner_dialect makes the tables.
 """

@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection that state.schema hands over."""
+"""Alembic's entry point: runs the migrations on the connection that state.schema hands over."""
 
 from alembic import context
 

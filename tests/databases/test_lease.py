@@ -185,12 +185,12 @@ def test_a_slow_look_tells_nothing_of_an_owner(
         return read_lease(store, pipeline)
 
     former, owner = (LeaseHolder(store, "orders", duration_s=SHORT_S) for _ in range(2))
-    former.look()
+    former.observe()
     with monkeypatch.context() as slow:
         slow.setattr(lease_holder, "read_lease", slow_look)
-        sighting = former.look()
+        sighting = former.observe()
         assert not is_expired(sighting, time.monotonic(), duration_s=SHORT_S)
-        owner.look()
+        owner.observe()
         assert owner.acquire(wait=False, until=never)
     owner.release()
     store.close()

@@ -20,7 +20,7 @@ from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.scheduler.tasks.partition_reader import Shown
+from slackwater.scheduler.tasks.partition_reader import PartitionFacts
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.commit import commit_epoch
 from slackwater.state.errors import LeaseLostError, LineageMissingError, PlanMissingError
@@ -103,7 +103,7 @@ def finish_some(url: str, task: int, in_step: Any, results: Any) -> None:
                 for child, of in of_all.items()
                 if parent in of
             )
-            for child in attempt.finish({Partition(parent, 0): Shown(50_000, children)}):
+            for child in attempt.finish({Partition(parent, 0): PartitionFacts(50_000, children)}):
                 ended = store.run(lambda t, c=child: t.observed_ends("plan", c.parent_keys))  # type: ignore[misc]
                 assert ended.keys() == child.parent_keys, "claimed before its parents"
                 claimed.append(child.token)
@@ -168,11 +168,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-MERGE = Shown(50_000, (Partition("c", 50_000, frozenset({"a", "b"})),))
-SPLIT = Shown(50_000, (Partition("c", 50_000, frozenset({"a"})),))
+MERGE = PartitionFacts(50_000, (Partition("c", 50_000, frozenset({"a", "b"})),))
+SPLIT = PartitionFacts(50_000, (Partition("c", 50_000, frozenset({"a"})),))
 
 
-def finish(attempt: TaskAttempt, parent: str, shown: Shown = MERGE) -> list[str]:
+def finish(attempt: TaskAttempt, parent: str, shown: PartitionFacts = MERGE) -> list[str]:
     return [child.token for child in attempt.finish({Partition(parent, 0): shown})]
 
 
@@ -211,7 +211,7 @@ def test_what_another_attempt_claimed_is_read_after_its_parents(store: Store) ->
     dead, other = TaskAttempt(task, store), TaskAttempt(task, store)
     assert finish(dead, "a", SPLIT) == ["c"]
     grandchild = Partition("d", 60_000, frozenset({"c"}))
-    assert finish(dead, "c", Shown(60_000, (grandchild,))) == ["d"]
+    assert finish(dead, "c", PartitionFacts(60_000, (grandchild,))) == ["d"]
     for read, then in (("a", ["c"]), ("c", ["d"]), ("d", [])):
         other.note_alive(Partition(read, 0))
         assert [child.token for child in other.seal(TaskCounts())] == then
@@ -271,7 +271,7 @@ def test_an_end_counts_only_once_the_plan_that_showed_it_is_committed(store: Sto
 def test_an_end_without_children_counts(store: Store) -> None:
     task = Task(PLAN, 0, ())
     attempt, other = TaskAttempt(task, store), TaskAttempt(task, store)
-    assert attempt.finish({Partition("a", 0): Shown(50_000, ())}) == []
+    assert attempt.finish({Partition("a", 0): PartitionFacts(50_000, ())}) == []
     # Another attempt, which did not see it, adopts it.
     other.note_alive(Partition("a", 0))
     assert other.seal(TaskCounts()) == []

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from slackwater.scheduler.lineage import is_finished
 from slackwater.scheduler.lineage_planning import claims_of, prune, roots_of
 from slackwater.scheduler.plan import Task
-from slackwater.scheduler.tasks.partition_reader import Shown
+from slackwater.scheduler.tasks.partition_reader import PartitionFacts
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state import tables
 from slackwater.state.commit import commit_epoch, restart_at
@@ -24,8 +24,8 @@ from tests.support.stores import STORES
 A, B = (Partition(token, 500) for token in "ab")
 NEW = Partition("new", 7_000)
 PLAN = Plan("plan", "orders", 500, 10_500)
-START = Shown(None, (NEW,))
-END_AND_START = Shown(7_000, (NEW,))
+START = PartitionFacts(None, (NEW,))
+END_AND_START = PartitionFacts(7_000, (NEW,))
 
 
 @pytest.fixture(params=STORES)
@@ -76,7 +76,7 @@ def test_another_attempt_reads_what_the_task_has_claimed(store: Store) -> None:
 
 def test_the_ends_that_one_attempt_has_shown_count_for_all(store: Store) -> None:
     task, other_task = begin(store)
-    TaskAttempt(task, store).finish({A: Shown(7_000, ())})
+    TaskAttempt(task, store).finish({A: PartitionFacts(7_000, ())})
     attempt = TaskAttempt(task, store)
     attempt.note_alive(A)
     assert attempt.seal(TaskCounts()) == []
@@ -148,7 +148,7 @@ def test_a_removed_partition_does_not_come_back_by_an_old_start_record(store: St
     task, other_task = begin(store)
     attempt = TaskAttempt(task, store)
     (new,) = attempt.finish({A: START})
-    attempt.finish({new: Shown(8_000, ())})
+    attempt.finish({new: PartitionFacts(8_000, ())})
     for sealed in (attempt, TaskAttempt(other_task, store)):
         assert sealed.seal(TaskCounts()) == []
     assert commit_epoch(store, "orders", PLAN.end_ns)

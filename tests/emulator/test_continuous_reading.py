@@ -36,10 +36,10 @@ class CountingReader(ReaderClient):
 
     taken = missed = 0
 
-    def take(self, request: Request) -> Iterator[Frame]:
+    def read(self, request: Request) -> Iterator[Frame]:
         had: set[int] = set()
-        for frame in super().take(request):
-            had.update(share.position for share in frame.shares)
+        for frame in super().read(request):
+            had.update(entry.position for entry in frame.entries)
             yield frame
         self.taken += len(had)
         self.missed += len(request.wanted) - len(had)
@@ -118,7 +118,7 @@ def started(folder: Path, parent_pid: int) -> psutil.Process:
 
 def answers(client: ReaderClient) -> bool:
     try:
-        list(client.take(Request(STREAM, (), 0, 0.0, is_suspect=True)))
+        list(client.read(Request(STREAM, (), 0, 0.0, is_suspect=True)))
     except OSError:
         return False
     return True
@@ -173,7 +173,7 @@ def test_a_folder_that_others_can_enter_is_not_used(
     monkeypatch.setattr("tempfile.tempdir", str(short_folder))
     client = ReaderClient()
     with pytest.raises(FileNotFoundError):
-        list(client.take(Request(STREAM, (), 0, 0.0)))
+        list(client.read(Request(STREAM, (), 0, 0.0)))
     [made] = short_folder.iterdir()
     made.chmod(0o777)
     with pytest.raises(PermissionError, match="not this user's alone"):

@@ -20,7 +20,7 @@ from slackwater.pipeline.epochs.schema_watch import SchemaWatch
 from slackwater.pipeline.source import SourceHandle, check_omissions, connect
 from slackwater.reader.database.schema_changes import SchemaChange
 from slackwater.reader.errors import ReaderError, UnavailableError, UnsupportedStreamError
-from slackwater.spark_sink.sink import Former
+from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.timestamp import datetime_to_us, ns_to_us, seconds_to_ns
 from tests.faults.proxy import FaultProxy, Refuses
 from tests.faults.schema_rules import Options, Versions
@@ -37,11 +37,11 @@ class Told:
     """A sink that notes what it is to forget, and what is to be read."""
 
     def __init__(self) -> None:
-        self.former = Former()
+        self.recreated = RecreatedTables()
         self.others: Mapping[str, int] = {}
 
-    def forget_former(self, former: Former) -> None:
-        self.former = former
+    def drop_recreated(self, recreated: RecreatedTables) -> None:
+        self.recreated = recreated
 
     def watch(self, source: SourceHandle) -> SchemaWatch:
         return SchemaWatch(source, self, self.read_others)
@@ -83,23 +83,23 @@ def require_made_again(database: ChangingDatabase, source: SourceHandle) -> None
     watch = told.watch(source)
     now = database.clock.strong_read_timestamp_ns
     start_ns = now()
-    watch.look(start_ns, start_ns)
+    watch.inspect(start_ns, start_ns)
     database.ddl("DROP TABLE `T`", "ALTER TABLE `U` DROP COLUMN `A`")
     gone_ns = now()
-    watch.look(start_ns, gone_ns)
-    assert told.former == Former()
+    watch.inspect(start_ns, gone_ns)
+    assert told.recreated == RecreatedTables()
     database.create_table("`T`")
     database.ddl("ALTER TABLE `U` ADD COLUMN `A` STRING(10)")
     again_ns = now()
     # The second one is of a process that has just been started.
     for looking in (watch, told.watch(source)):
-        looking.look(gone_ns, again_ns)
-        times = {table: datetime_to_us(at) for table, at in told.former.tables.items()}
+        looking.inspect(gone_ns, again_ns)
+        times = {table: datetime_to_us(at) for table, at in told.recreated.tables.items()}
         assert times == {"T": ns_to_us(gone_ns)}
-        assert list(told.former.columns) == [("U", "A")]
+        assert list(told.recreated.columns) == [("U", "A")]
         assert told.others == {"T": gone_ns}
-    watch.look(again_ns, now())
-    assert told.former == Former()
+    watch.inspect(again_ns, now())
+    assert told.recreated == RecreatedTables()
     source.connection.close()
 
 
@@ -147,12 +147,12 @@ def test_a_name_that_belongs_to_another_table_is_told_with_the_time(
     later_ns = now()
     # One epoch, two, and one of a process that has just been started.
     for looking in (watch, told.watch(source)):
-        looking.look(start_ns, end_ns)
-        assert told.others.keys() == told.former.tables.keys() == others
+        looking.inspect(start_ns, end_ns)
+        assert told.others.keys() == told.recreated.tables.keys() == others
         assert all(start_ns < at_ns <= end_ns for at_ns in told.others.values())
-        assert not told.former.columns
-    watch.look(end_ns, later_ns)
-    assert told.former == Former()
+        assert not told.recreated.columns
+    watch.inspect(end_ns, later_ns)
+    assert told.recreated == RecreatedTables()
     source.connection.close()
 
 
@@ -164,9 +164,9 @@ def test_a_column_dropped_and_made_at_once_is_another_one(
     source = connect(settings_of(database, tmp_path, "mirror"))
     start_ns = database.clock.strong_read_timestamp_ns()
     database.ddl("ALTER TABLE `T` DROP COLUMN `A`", "ALTER TABLE `T` ADD COLUMN `A` STRING(10)")
-    told.watch(source).look(start_ns, database.clock.strong_read_timestamp_ns())
-    assert list(told.former.columns) == [("T", "A")]
-    assert not told.former.tables
+    told.watch(source).inspect(start_ns, database.clock.strong_read_timestamp_ns())
+    assert list(told.recreated.columns) == [("T", "A")]
+    assert not told.recreated.tables
     source.connection.close()
 
 
@@ -181,12 +181,12 @@ def test_an_epoch_waits_for_a_change_that_is_about_to_rename_tables(
     monkeypatch.setattr(schema_watch, "_WAIT_S", 0.0)
     source = connect(settings_of(database, tmp_path, "mirror"))
     now_ns = database.clock.strong_read_timestamp_ns()
-    Told().watch(source).look(now_ns, now_ns)
+    Told().watch(source).inspect(now_ns, now_ns)
     assert not answers
     answers += [[coming]] * 2
     monkeypatch.setattr(schema_watch, "_WAIT_S_MAX", -1.0)
     with pytest.raises(UnavailableError, match="ALTER TABLE T RENAME TO X"):
-        Told().watch(source).look(now_ns, now_ns)
+        Told().watch(source).inspect(now_ns, now_ns)
     source.connection.close()
 
 
@@ -201,11 +201,11 @@ def test_a_schema_that_spanner_keeps_no_more_is_warned_of_once(
     watch = told.watch(source)
     with capture_logs() as logs:
         for _ in range(2):
-            watch.look(now_ns - seconds_to_ns(7_200), now_ns - seconds_to_ns(3_700))
+            watch.inspect(now_ns - seconds_to_ns(7_200), now_ns - seconds_to_ns(3_700))
     assert [log["event"].partition(",")[0] for log in logs] == [
         "can't see whether tables or columns were dropped and created again"
     ]
-    assert told.former == Former()
+    assert told.recreated == RecreatedTables()
     source.connection.close()
 
 
@@ -222,7 +222,7 @@ def test_a_pipeline_far_behind_sees_what_spanner_keeps_no_versions_of(
         monkeypatch.setenv("SPANNER_EMULATOR_HOST", proxy.host)
         told = Told()
         source = connect(settings_of(database, tmp_path, "mirror"))
-        told.watch(source).look(start_ns, end_ns)
+        told.watch(source).inspect(start_ns, end_ns)
         assert told.others.keys() == {"T", "U"}
         source.connection.close()
 
@@ -242,15 +242,15 @@ def test_a_table_that_a_role_may_not_read_for_a_while_is_not_taken_for_another_o
     gone_ns = now()
     database.create_table("`T`")
     with capture_logs() as logs:
-        told.watch(source).look(gone_ns, now())
-    assert told.former == Former()
+        told.watch(source).inspect(gone_ns, now())
+    assert told.recreated == RecreatedTables()
     assert [log["log_level"] for log in logs] == ["warning"]
     # The statements say what the role's information schema does not.
     proxy.rules.clear()
-    told.watch(source).look(gone_ns, now())
-    assert told.former == Former()
-    told.watch(source).look(start_ns, now())
-    assert list(told.former.tables) == ["T"]
+    told.watch(source).inspect(gone_ns, now())
+    assert told.recreated == RecreatedTables()
+    told.watch(source).inspect(start_ns, now())
+    assert list(told.recreated.tables) == ["T"]
     source.connection.close()
 
 
@@ -285,11 +285,11 @@ def test_a_stream_that_leaves_changes_out_is_refused_for_mirrors_and_warned_of_e
         check_omissions(mirror, source)
         watch = Told().watch(source)
         now = database.clock.strong_read_timestamp_ns
-        watch.look(now(), now())
+        watch.inspect(now(), now())
         proxy.rules.append(Options("S", OMITTING))
         # While the pipeline runs, before the next epoch changes the mirrors.
         with pytest.raises(UnsupportedStreamError, match="exclude_ttl_deletes") as caught:
-            watch.look(now(), now())
+            watch.inspect(now(), now())
         assert "Changes since then may be missing" in caught.value.hint
         with pytest.raises(UnsupportedStreamError, match="allow_txn_exclusion = true"):
             check_omissions(mirror, connect(mirror))

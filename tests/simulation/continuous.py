@@ -44,7 +44,7 @@ class SimulatedReader:
         self._loop = asyncio.new_event_loop()
         self._follower = self._new_follower()
 
-    def take(self, request: Request) -> Iterator[Frame]:
+    def read(self, request: Request) -> Iterator[Frame]:
         """Answer as the reader process does."""
         if self._choose.random() < 0.02:
             self.restart()
@@ -55,7 +55,7 @@ class SimulatedReader:
         for _ in range(self._choose.choice(_ROUNDS)):
             self._loop.run_until_complete(asyncio.sleep(0))
         portions = self._loop.run_until_complete(
-            self._follower.take(request.wanted, request.end_ns, wait_s=0)
+            self._follower.portions(request.wanted, request.end_ns, wait_s=0)
         )
         self._seen["partitions taken"] += len(portions)
         self._seen["partitions not taken"] += len(request.wanted) - len(portions)
@@ -165,8 +165,8 @@ class _NotedQuery:
         self._query.cancel()
 
     @property
-    def was_asked(self) -> bool:
-        return self._query.was_asked
+    def queried_source(self) -> bool:
+        return self._query.queried_source
 
 
 STREAM = FollowedStream(

@@ -63,7 +63,7 @@ class SimulatedQuery:
 
     watermark_ns = open_ms = silent_ms = stalls = 0
     retried: Mapping[str, int] = MappingProxyType({})
-    was_asked = True
+    queried_source = True
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class Owner:
         assert end_ns is not None
         summary = self._sink.stage(records, number)
         for watch in self._watches:
-            watch.look(start_ns, end_ns)
+            watch.inspect(start_ns, end_ns)
         self._sink.publish(self._spark, number, summary, ns_to_datetime(end_ns))
         # A pipeline's epochs go on meanwhile; these are counted.
         for thread in threading.enumerate():

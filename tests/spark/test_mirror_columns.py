@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ColumnNameError, ObjectStoreError
-from slackwater.spark_sink.sink import Former
+from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
@@ -42,7 +42,7 @@ def test_columns_named_like_the_mark_of_deleted_rows_are_the_tables_own(
     assert mirror[0].toArrow().to_pylist() == current(tmp_path / "T").rows == [expected]
     # A column that was made again has no former values: it is one of the table's.
     epochs.change("INSERT", "2", **values)
-    epochs.write(Former(columns={("T", "_is_deleted"): epochs.now}))
+    epochs.write(RecreatedTables(columns={("T", "_is_deleted"): epochs.now}))
     assert [row["_is_deleted"] for row in current(tmp_path / "T").rows] == [None, None]
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import AsOfTimeError, TableRecreatedError
 from slackwater.spark_sink.output.application import application_of
-from slackwater.spark_sink.sink import Former
+from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sinks.former_rows import GoneRows
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column
@@ -139,17 +139,19 @@ def test_what_a_former_table_and_a_former_column_left_is_dropped(
     # The column is made again with the type that it had; a row changes before and after that.
     at = epochs.change("UPDATE", "1", A="lost", B="new")
     epochs.change("UPDATE", "2", A="new")
-    epochs.write(Former(columns={("T", "a"): at, ("T", "C"): at, ("None", "A"): at}), times=2)
+    epochs.write(
+        RecreatedTables(columns={("T", "a"): at, ("T", "C"): at, ("None", "A"): at}), times=2
+    )
     assert present(tmp_path) == [(1, None, "new"), (2, "new", "old"), (3, None, "old")]
-    epochs.write(Former(columns={("T", "B"): epochs.now}))
+    epochs.write(RecreatedTables(columns={("T", "B"): epochs.now}))
     assert [row[2] for row in present(tmp_path)] == [None] * 3
     # The table is made again; the epoch has changes of both.
     at = epochs.change("UPDATE", "1", A="lost")
     epochs.change("INSERT", "2", A="another", B=None)
-    epochs.write(Former(tables={"T": at, "None": at}), times=2)
+    epochs.write(RecreatedTables(tables={"T": at, "None": at}), times=2)
     assert present(tmp_path) == [(2, "another", None)]
     # And again; it has no row yet.
-    epochs.write(Former(tables={"T": epochs.now}))
+    epochs.write(RecreatedTables(tables={"T": epochs.now}))
     assert present(tmp_path) == []
     assert len(rows(tmp_path)) == (3 if keeps_deleted else 0)
 
@@ -160,14 +162,14 @@ def test_a_mirror_that_is_not_to_be_cleared_stops_the_pipeline(
     sink = Mirrors(on_disk(tmp_path), "orders", delta, gone_rows=GoneRows(are_cleared=False))
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
     epochs.change("INSERT", "1", A="old")
-    epochs.write(Former(tables={"T": START - timedelta(seconds=1)}), times=2)
+    epochs.write(RecreatedTables(tables={"T": START - timedelta(seconds=1)}), times=2)
     at = epochs.change("UPDATE", "1", A="lost")
     with pytest.raises(TableRecreatedError, match="T is another one since") as caught:
-        epochs.write(Former(tables={"T": at}))
+        epochs.write(RecreatedTables(tables={"T": at}))
     assert "Set sink.when_recreated to clear" in caught.value.hint
     # As the hint says.
     epochs.sink = Mirrors(on_disk(tmp_path), "orders", delta)
-    epochs.write(Former(tables={"T": at}))
+    epochs.write(RecreatedTables(tables={"T": at}))
     assert present(tmp_path) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.sink import EpochSummary, Former
+from slackwater.spark_sink.sink import EpochSummary, RecreatedTables
 from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.mirror_table import read_mirror
@@ -209,11 +209,11 @@ def test_scan_new_type_former_table_and_history(place: Place, deletes: str) -> N
     tasks.write(2, record("UPDATE", [({"Id": "1"}, {"Name": "7"}, {})], numbers, at=2_000_001))
     assert _present(place.table(TABLE)) == [(1, 7)]
     assert "changed" in place.table(TABLE)["Name_was_string"].to_pylist()
-    sink.forget_former(Former(tables={TABLE: low_watermark(2)}))
+    sink.drop_recreated(RecreatedTables(tables={TABLE: low_watermark(2)}))
     of_new = record("INSERT", [({"Id": "4"}, {"Name": "8"}, {})], numbers, at=3_000_000)
     tasks.write(3, of_new)
     assert _present(place.table(TABLE)) == [(4, 8)]
-    sink.forget_former(Former(columns={(TABLE, "Name"): low_watermark(3)}))
+    sink.drop_recreated(RecreatedTables(columns={(TABLE, "Name"): low_watermark(3)}))
     tasks.write(4, inserts(1, at=4_000_000, table="Keys"))
     assert _present(place.table(TABLE)) == [(4, None)]
     # Another process looks, which owns nothing.

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.commands.as_of import text_of
 from slackwater.commands.options import CutFormat
-from slackwater.spark_sink.sink import Former
+from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.cut import Cut
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -98,7 +98,7 @@ class Epochs:
         """Return the records of the epoch's changes so far."""
         return frame(self._spark, self._rows)
 
-    def write(self, former: Former | None = None, *, times: int = 1) -> None:
+    def write(self, recreated: RecreatedTables | None = None, *, times: int = 1) -> None:
         """Write the epoch; twice, as after a failure.
 
         If it fails, it can be written again.
@@ -106,7 +106,7 @@ class Epochs:
         epoch = self.records()
         for _ in range(times):
             summary = self.sink.stage(epoch, self._number)
-            self.sink.forget_former(former or Former())
+            self.sink.drop_recreated(recreated or RecreatedTables())
             self.sink.publish(self._spark, self._number, summary, self.low_watermark)
         self._rows = []
         self._number += 1

@@ -179,7 +179,7 @@ class World:
 
     # The epochs.
 
-    def look(self, query: ProgressSource) -> None:
+    def record_committed(self, query: ProgressSource) -> None:
         assert isinstance(query, FakeQuery)
         self.epochs += query.committed
         query.committed = 0

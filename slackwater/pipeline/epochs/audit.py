@@ -1,4 +1,4 @@
-"""The audit of an epoch that is staged and not yet visible: reads what scheduler.audit compares."""
+"""The audit of an epoch that is staged and not yet visible: it reads the counts to compare."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AuditedEpoch:
         start_ns: where it begins.
         low_watermark_ns: where it ends.
         late_records: records that came after their own epoch.
-        measures: what its tasks measured.
+        measures: of its tasks.
     """
 
     start_ns: int
@@ -44,12 +44,12 @@ def audit_written(
     *,
     generation: int | None = None,
 ) -> AuditedEpoch:
-    """Compare what the sink wrote with what the plan's tasks counted.
+    """Compare the sink's counts with those of the plan's tasks.
 
     Args:
         store: the metadata store, which has the counts.
         pipeline: its name.
-        written: what the sink wrote.
+        written: the sink's counts.
         mode: whether a broken promise stops the epoch or is only logged.
         generation: the generation of the caller's lease; None if it has no lease.
 

@@ -1,4 +1,4 @@
-"""How many rows a rescan reads between two epochs: so few that no epoch gets much later by them."""
+"""The rows that a rescan reads between two epochs, so few that no epoch is delayed much."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONG_S: Final = 1.2
 
 
 def next_rows(rows: int, seconds: float) -> int:
-    """Return how many rows the next chunk has at most.
+    """Return the most rows of the next chunk.
 
     Args:
         rows: the limit of the last chunk.

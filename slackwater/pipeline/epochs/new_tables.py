@@ -1,7 +1,8 @@
 """Tables that a change stream begins to watch while the pipeline runs: they are read once.
 
-Rows that such a table had before are in no change. What the stream watches is read as of an epoch's
-end, before the epoch becomes visible: from then on the table's changes are in the epochs.
+Rows that such a table had before are in no change. The tables that the stream watches are read as
+of an epoch's end, before the epoch becomes visible: from then on the table's changes are in the
+epochs.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _log = structlog.get_logger("slackwater.pipeline.epochs.new_tables")
 
 
 class NewTables:
-    """Finds them, and requests that they be read.
+    """The search for new tables, and the requests to read them.
 
     Args:
         pipeline: its name.
         tables_at: returns the tables that the pipeline reads, as they were at a time.
         store: the metadata store.
         generation: of the lease under which this process owns the pipeline.
-        every_s: how long to wait between two looks, in seconds. Output that states how complete
-            each table is needs a look at each epoch: an epoch without one may have a new table.
+        every_s: the time between two polls, in seconds. Output that states how complete each table
+            is needs a poll at each epoch: an epoch without one may have a new table.
     """
 
     def __init__(
@@ -52,14 +53,14 @@ class NewTables:
         self._seen: frozenset[str] | None = None
         self._looked_s = float("-inf")
 
-    def look(self, end_ns: int) -> list[Rescan]:
+    def request_new(self, end_ns: int) -> list[Rescan]:
         """Return requests for tables that are new at the end of an epoch; they are recorded.
 
         Raises:
             LeaseLostError: another process owns the pipeline.
             StateError: the store can't be reached.
-            ReaderError: Spanner can't be read: an epoch that nobody has looked at may have a new
-                table, which would count as complete.
+            ReaderError: Spanner can't be read: an unchecked epoch may have a new table, which would
+                count as complete.
         """
         if time.monotonic() - self._looked_s < self._every_s:
             return []
@@ -87,7 +88,7 @@ class NewTables:
         return requests
 
     def _first(self, now: Collection[str]) -> frozenset[str]:
-        """Return the tables that are not new at the first look.
+        """Return the tables that are not new at the first poll.
 
         They are those of the initial scan, if the pipeline begins with this epoch: the stream may
         have been altered since.

@@ -1,4 +1,4 @@
-"""Records the epochs that Spark has committed in the metadata store, and reports them."""
+"""The record of committed epochs: found in Spark's progress, stored and reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORGET_EVERY: Final = 100
 
 
 class ProgressSource(Protocol):
-    """A query, as far as its progress goes."""
+    """The progress of a query."""
 
     def last_progress(self) -> str | None:
         """Return the JSON of the last progress; None before the first."""
@@ -66,7 +66,7 @@ class RecordPolicy:
 
 
 class EpochRecorder:
-    """Records the committed epochs of one pipeline.
+    """The recorder of one pipeline's committed epochs.
 
     Args:
         pipeline: its name.
@@ -74,7 +74,7 @@ class EpochRecorder:
         lease: the pipeline's.
         spanner_clock_ns: returns Spanner's clock at once: while Spanner is away the epochs that it
             has already served are recorded all the same.
-        take_written: returns an epoch that this process wrote; None if another one wrote it.
+        pop_written: returns an epoch that this process wrote; None if another one wrote it.
         committed: is called with each.
         policy: until when epochs are recorded, and how long they are kept.
     """
@@ -85,7 +85,7 @@ class EpochRecorder:
         store: Store,
         lease: HeldLease,
         spanner_clock_ns: Callable[[], int],
-        take_written: Callable[[int], WrittenEpoch | None],
+        pop_written: Callable[[int], WrittenEpoch | None],
         committed: Callable[[EpochReport], None],
         policy: RecordPolicy,
     ) -> None:
@@ -93,7 +93,7 @@ class EpochRecorder:
         self._store = store
         self._lease = lease
         self._spanner_clock_ns = spanner_clock_ns
-        self._take_written = take_written
+        self._pop_written = pop_written
         self._report = committed
         self._policy = policy
         self._epochs = 0
@@ -104,7 +104,7 @@ class EpochRecorder:
 
     @property
     def epochs(self) -> int:
-        """How many epochs have been committed."""
+        """The number of epochs that have been committed."""
         return self._epochs
 
     @property
@@ -112,8 +112,8 @@ class EpochRecorder:
         """True when the pipeline's end is reached."""
         return self._has_reached_end
 
-    def look(self, query: ProgressSource) -> None:
-        """Record the epochs that Spark has committed since the last look.
+    def record_committed(self, query: ProgressSource) -> None:
+        """Record the epochs that Spark has committed since the last call.
 
         Spark's listeners would report the same, but taking apart what they hand over costs a
         hundred calls to the JVM: on a busy machine their queue was half a minute behind.
@@ -142,7 +142,7 @@ class EpochRecorder:
         except LeaseLostError:
             self._lease.lost.set()
         except StateError as error:
-            # The next epoch's commit says all that this one would have.
+            # The next epoch's commit includes this one.
             _log.warning("epoch not recorded", pipeline=self._pipeline, error=error.message)
         finally:
             self._last_epoch = max(self._last_epoch, progress.epoch if progress.is_epoch else -1)
@@ -158,12 +158,12 @@ class EpochRecorder:
         try:
             return not rescans(self._store, self._pipeline, [RescanState.RUNNING])
         except StateError as error:
-            # The query that goes on fails for the same reason, and says so.
+            # The query fails for the same reason, and reports it.
             _log.debug("can't look for rescans", reason=error.message)
             return False
 
     def _record(self, progress: Progress, start_ns: int | None, end_ns: int) -> None:
-        written = self._take_written(progress.epoch)
+        written = self._pop_written(progress.epoch)
         if start_ns is None or written is None:
             return
         epoch = self._epoch(progress, written, start_ns, end_ns)

@@ -34,19 +34,19 @@ class EpochReport:
     Attributes:
         epoch: Spark's number of the micro-batch.
         start_ns, low_watermark_ns: the cut (start, low watermark].
-        records, transactions: what it held.
+        records, transactions: their numbers.
         written: of the records, those that the filter keeps.
         late_records: those at or before start_ns, which came too late for their own epoch.
         partitions: partitions alive or waiting at its end.
-        lag_ns: how far the low watermark was behind Spanner's clock when it was committed.
+        lag_ns: the lag of the low watermark behind Spanner's clock when it was committed.
         catch_up: whether the pipeline keeps up, judged by the last epochs.
         seconds: from choosing the cut to the commit.
-        stages_ms: how long each of Spark's stages of it took.
+        stages_ms: the duration of each of Spark's stages.
         read_ms, sink_ms: of the write stage, how long the records took to be read and staged, and
             the sink to make them visible.
         begun_ns: when it began, by the driver's clock.
         durable_ns: when it was visible, by Spanner's clock.
-        measures: what its tasks measured.
+        measures: of its tasks.
     """
 
     epoch: int
@@ -68,7 +68,7 @@ class EpochReport:
     measures: TaskMetrics
 
     def freshness_seconds(self) -> list[tuple[float, int]]:
-        """Return how long records took to become durable, and how many records took that long.
+        """Return the times that records took to become durable, each with the number of records.
 
         Returns:
             Pairs of the seconds since their commit, accurate to a fiftieth of the epoch's span, and
@@ -86,7 +86,7 @@ class EpochReport:
         ]
 
     def stage_seconds(self) -> dict[str, float]:
-        """Return how long each stage took: Spark's, with the write in its two halves, and "all"."""
+        """Return the seconds of each stage: Spark's, with the write in two halves, and "all"."""
         stages = {name: ms for name, ms in self.stages_ms.items() if name != "write"}
         stages |= {"read": self.read_ms, "sink": self.sink_ms}
         return {"all": self.seconds, **{name: ms_to_seconds(ms) for name, ms in stages.items()}}
@@ -135,12 +135,12 @@ class Progress:
 
     @property
     def is_epoch(self) -> bool:
-        """True for an epoch, False for an event that only says that there was nothing new."""
+        """True for an epoch, False for an event without one."""
         return self.end_ns is not None and self.start_ns != self.end_ns
 
 
 def parse_progress(event: Mapping[str, Any]) -> Progress:
-    """Return what matters of a StreamingQueryProgress, given as its parsed JSON."""
+    """Return the relevant fields of a StreamingQueryProgress, from its parsed JSON."""
     source = event["sources"][0]
     durations = event.get("durationMs", {})
     return Progress(

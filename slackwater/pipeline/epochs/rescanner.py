@@ -1,4 +1,4 @@
-"""Reads tables again while the changes go on: a chunk after each epoch, at its low watermark.
+"""The rescan of tables while the changes go on: a chunk after each epoch, at its low watermark.
 
 Nothing runs beside the epochs. When an epoch is visible, the output has all changes up to its low
 watermark and none later. Spanner can read a table as it stood at that time. So the rows of a range
@@ -57,7 +57,7 @@ _LOOK_EVERY_S: Final = 1.0
 
 
 class Rescanner:
-    """Does what is requested of one pipeline, a chunk of one table after each epoch.
+    """The rescanner of one pipeline, which reads a chunk of one table after each epoch.
 
     Args:
         spark: a session.
@@ -89,7 +89,7 @@ class Rescanner:
         self._caught_up_at_ns = caught_up_at_ns
         self._new_tables: NewTables | None = None
         if settings.new_tables == "scan":
-            # The epoch with which a run ends is looked at, too.
+            # The last epoch of a run is inspected, too.
             is_live = not isinstance(sink, Rescannable) and caught_up_at_ns is None
             every_s = _LOOK_EVERY_S if is_live else 0.0
             self._new_tables = NewTables(
@@ -107,15 +107,15 @@ class Rescanner:
         self._logged_s = float("-inf")
 
     def read_others(self, tables: Mapping[str, int]) -> None:
-        """Have the next look request tables that are others now than those that had their names.
+        """Make the next inspection request tables that now have the names of other tables.
 
         Args:
             tables: by full name, the last time before that.
         """
         self._others = tables
 
-    def look(self, start_ns: int, end_ns: int) -> None:
-        """Look for new tables; what they are given is not complete before they have been read.
+    def inspect(self, start_ns: int, end_ns: int) -> None:
+        """Request new tables, whose output is not complete before they have been read.
 
         Raises:
             LeaseLostError: another process owns the pipeline.
@@ -123,7 +123,7 @@ class Rescanner:
             ReaderError: Spanner can't be read.
         """
         del start_ns
-        new = [] if self._new_tables is None else self._new_tables.look(end_ns)
+        new = [] if self._new_tables is None else self._new_tables.request_new(end_ns)
         if self._others:
             self._request_others(end_ns, {one.table for one in new})
         if new or self._listed is None:
@@ -133,13 +133,13 @@ class Rescanner:
             self._sink.leave_unpublished(lacking)
 
     def _request_others(self, end_ns: int, new: Collection[str]) -> None:
-        """Request tables that are others now, unless that was done before the epoch is replayed."""
+        """Request tables that have others' names now, unless a replayed epoch has done so."""
         others = {name: at_ns for name, at_ns in self._others.items() if name not in new}
         self._others = {}
         try:
             tables = self._tables_at(end_ns)
         except ReaderError:
-            # The versions of that time are gone; until they are there, nothing is read.
+            # The versions of that time are gone; until they are there again, nothing is read.
             tables = self._tables_at(None)
         pipeline = self._settings.pipeline
         requested_ns = {
@@ -210,7 +210,7 @@ class Rescanner:
         self._rows_max = next_rows(self._rows_max, time.monotonic() - begun_s)
 
     def _is_warm(self, sink: Rescannable, rescan: Rescan) -> bool:
-        """Have the sink warm up beside the epochs; return whether it has done so.
+        """Warm up the sink beside the epochs; return whether that is done.
 
         A process's first chunk would make its epoch some seconds longer.
         """
@@ -225,7 +225,7 @@ class Rescanner:
         return not self._warm_up.is_alive()
 
     def _compare(self, sink: Rescannable, rescan: Rescan, end_ns: int) -> None:
-        """Have a sink that keeps rows compare the next chunk with them."""
+        """Compare the next chunk with the rows of a sink that keeps rows."""
         table = self._table(rescan, end_ns)
         if table is None:
             return
@@ -240,15 +240,15 @@ class Rescanner:
     def _append(self, rescan: Rescan, end_ns: int) -> None:
         """Write the next chunk to a sink of changes, once.
 
-        Which chunk it is, is recorded before: after a kill it is read again as it was, and the sink
-        knows it by its low watermark and number.
+        The chunk's range is recorded before: after a kill it is read again as it was, and the sink
+        recognizes it by its low watermark and number.
         """
         if rescan.pending_at_ns and end_ns - rescan.pending_at_ns > VERSIONS_KEPT_NS:
             # It can't be read again as it was.
             _log.warning("some rows of a rescan may have landed twice", table=rescan.table)
             rescan = replace(rescan, pending_at_ns=None, pending_key=None)
         if rescan.pending_at_ns is None and end_ns <= self._last_at_ns:
-            # The epoch is replayed, and the sink would take the chunk for the one it has.
+            # The epoch is replayed, and the sink would take the chunk for the one that it has.
             return
         table = self._table(rescan, rescan.pending_at_ns or end_ns)
         if table is None:
@@ -300,7 +300,7 @@ class Rescanner:
     def _tables_at(self, at_ns: int | None) -> Sequence[Table]:
         """Return the tables that the pipeline reads, as they were at a time; None for now.
 
-        The look for new tables and the chunk after it ask for the same time.
+        The poll for new tables and the chunk after it ask for the same time.
 
         Raises:
             ReaderError: Spanner can't be read, or no longer keeps that time's version.
@@ -345,14 +345,14 @@ def refuse_rescans_left(settings: Settings, store: Store) -> None:
         RescansLeftError: no epoch follows, between which they would be.
         StateError: the store can't be reached.
     """
-    left = [one.table for one in rescans(store, settings.pipeline, [RescanState.RUNNING])]
-    if not left:
+    unfinished = [one.table for one in rescans(store, settings.pipeline, [RescanState.RUNNING])]
+    if not unfinished:
         return
     key = "source.end" if settings.initial_scan != "only" else "source.initial_scan: only"
-    options = " ".join(f"--table {name}" for name in left)
+    options = " ".join(f"--table {name}" for name in unfinished)
     raise RescansLeftError(
         f"pipeline {settings.pipeline!r} has ended, by {key}, and these tables were not read again"
-        f" to their end: {', '.join(left)}.",
+        f" to their end: {', '.join(unfinished)}.",
         f"Take {key} out and run it again, or give them up: slackwater rescan --stop {options}",
     )
 
@@ -363,7 +363,7 @@ def further(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int)
     Args:
         rescan: as it was before.
         rows: the chunk's.
-        result: what became of it.
+        result: of the chunk.
         at_ns: its low watermark.
     """
     corrected = rescan.corrected + result.corrected

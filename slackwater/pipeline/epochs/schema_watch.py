@@ -1,8 +1,8 @@
-"""Looks at what an epoch's records do not show, before its mirrors change: the schema's past.
+"""The schema changes that an epoch's records do not show, found before its mirrors change.
 
 A dropped table or column leaves no change record, and neither do tables that exchange names, or an
 option by which the change stream leaves changes out. So Spanner is asked for the DDL statements
-that were committed in the epoch. Where it does not tell, the information schema is read as of the
+that were committed in the epoch. If it does not list them, the information schema is read as of the
 epoch's end, and as of some times since its start.
 """
 
@@ -22,7 +22,7 @@ from slackwater.reader.database.schema_at import (
     SchemaAt,
     recreated,
     schema_at,
-    times_to_look_at,
+    times_to_compare,
 )
 from slackwater.reader.database.schema_changes import (
     CHANGES_KEPT_NS,
@@ -35,7 +35,7 @@ from slackwater.reader.database.schema_changes import (
 from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.errors import ReaderError, UnavailableError
 from slackwater.reader.transport.ddl_updates import PERMISSION
-from slackwater.spark_sink.sink import CurrentRows, Former
+from slackwater.spark_sink.sink import CurrentRows, RecreatedTables
 from slackwater.timestamp import format_rfc3339, ns_to_datetime
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.schema_watch")
@@ -47,11 +47,11 @@ _WAIT_S: Final = 1.0
 
 
 class SchemaWatch:
-    """Tells a sink of current rows which tables and columns of an epoch are not the former ones.
+    """A watch that tells a sink of current rows which tables and columns were made again.
 
     Args:
         source: the change stream.
-        sink: is told.
+        sink: that is told.
         read_others: is told of the tables, each with the last time before it became another one.
     """
 
@@ -68,8 +68,8 @@ class SchemaWatch:
         self._warnings: set[str] = set()
         self._ask_after_s = float("-inf")
 
-    def look(self, start_ns: int, end_ns: int) -> None:
-        """Look at an epoch that is about to be published.
+    def inspect(self, start_ns: int, end_ns: int) -> None:
+        """Inspect the schema's past in an epoch that is about to be published.
 
         Args:
             start_ns, end_ns: its cut, both in the past.
@@ -82,11 +82,11 @@ class SchemaWatch:
         refuse_omissions(self._source.options.change_stream.change_stream, info, has_run=True)
         changes = self._changes(start_ns)
         if changes is not None and not changes_in(changes, start_ns, end_ns):
-            self._sink.forget_former(Former())
+            self._sink.drop_recreated(RecreatedTables())
             return
         others = self._others(changes, start_ns, end_ns)
-        self._sink.forget_former(
-            Former(
+        self._sink.drop_recreated(
+            RecreatedTables(
                 {table: ns_to_datetime(at_ns) for table, at_ns in others.tables.items()},
                 {column: ns_to_datetime(at_ns) for column, at_ns in others.columns.items()},
             )
@@ -97,7 +97,7 @@ class SchemaWatch:
         """Do nothing: the sink was told before."""
 
     def _changes(self, start_ns: int) -> Sequence[SchemaChange] | None:
-        """Return the DDL statements since a time; None if Spanner does not tell them.
+        """Return the DDL statements since a time; None if Spanner does not list them.
 
         Raises:
             ReaderError: Spanner can't be read, or is about to rename tables.
@@ -128,7 +128,7 @@ class SchemaWatch:
     def _others(
         self, changes: Sequence[SchemaChange] | None, start_ns: int, end_ns: int
     ) -> Recreated:
-        """Return the tables and columns that are others than those that had their names."""
+        """Return the tables and columns that have the names of earlier ones."""
         # With a role the information schema shows what was granted to it at that time: a table that
         # it does not show may be there.
         if self._source.options.change_stream.database_role:
@@ -136,7 +136,7 @@ class SchemaWatch:
                 self._warn("the information schema shows a database role only what it may read")
                 return Recreated({}, {})
             return Recreated(other_tables(changes, self._names(), start_ns, end_ns), {})
-        times = times_to_look_at(start_ns, end_ns) if changes is None else [start_ns, end_ns]
+        times = times_to_compare(start_ns, end_ns) if changes is None else [start_ns, end_ns]
         schemas = [schema for at_ns in times if (schema := self._schema_at(at_ns)) is not None]
         made = recreated(schemas)
         self._last = schemas[-1] if schemas else None

@@ -29,7 +29,7 @@ from slackwater.timestamp import datetime_to_ns, format_rfc3339, ns_to_datetime,
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.writer")
 
-# Whose text says all; the stack of any other error is needed to find its cause.
+# Errors with a sufficient text; any other needs its stack to find the cause.
 _EXPECTED: Final = (ReaderError, SchedulerError, SinkError, StateError, *spark_errors())
 
 
@@ -38,8 +38,8 @@ class WrittenEpoch:
     """An epoch that is visible, and that Spark has not yet reported as committed.
 
     Attributes:
-        summary: what it holds.
-        audited: what the audit says of it.
+        summary: of its records.
+        audited: the result of its audit.
         read_ms: how long its records took to be read and staged.
         sink_ms: how long the audit and the sink took to make it visible.
         durable_at_ns: when it was visible, by this machine's clock.
@@ -53,17 +53,17 @@ class WrittenEpoch:
 
 
 class EpochWatch(Protocol):
-    """Looks at each epoch, before and after it becomes visible."""
+    """An observer of each epoch, before and after it becomes visible."""
 
-    def look(self, start_ns: int, end_ns: int) -> None:
-        """Look at an epoch that is about to be published, by its cut."""
+    def inspect(self, start_ns: int, end_ns: int) -> None:
+        """Inspect an epoch that is about to be published, by its cut."""
 
     def published(self, end_ns: int) -> None:
         """Act on an epoch that is visible, by its low watermark."""
 
 
 class EpochWriter:
-    """Writes the epochs of one pipeline into its sink.
+    """The writer of one pipeline's epochs into its sink.
 
     Args:
         spark: a session.
@@ -72,8 +72,8 @@ class EpochWriter:
         store: the metadata store.
         lease: the pipeline's, asked before an epoch becomes visible. The writer belongs to the
             lease that is held now: it is refused under any other one, also of this process.
-        audit: what becomes of an epoch that fails the audit.
-        watches: look at each epoch.
+        audit: the treatment of an epoch that fails the audit.
+        watches: inspect each epoch.
 
     Raises:
         LeaseLostError: this process does not own the pipeline.
@@ -109,7 +109,7 @@ class EpochWriter:
             AuditError: the epoch breaks a promise, and the mode is to stop.
             StoreBehindError: the store was set back meanwhile.
             SinkError, StateError: the sink or the store failed.
-            ReaderError: the schema can't be looked at, or the stream leaves changes out.
+            ReaderError: the schema can't be read, or the stream leaves changes out.
         """
         context = bound_contextvars(pipeline=self._pipeline, epoch=epoch)
         with self._writing, context:
@@ -135,7 +135,7 @@ class EpochWriter:
         self._require_progress(epoch, audited.low_watermark_ns)
         watermark = ns_to_datetime(audited.low_watermark_ns)
         for watch in self._watches:
-            watch.look(audited.start_ns, audited.low_watermark_ns)
+            watch.inspect(audited.start_ns, audited.low_watermark_ns)
         self._sink.publish(self._spark, epoch, summary, watermark)
         durable_at_ns, visible_s = time.time_ns(), time.monotonic()
         for watch in self._watches:
@@ -165,7 +165,7 @@ class EpochWriter:
                 "The epoch is planned again",
             )
 
-    def take(self, epoch: int) -> WrittenEpoch | None:
+    def pop_written(self, epoch: int) -> WrittenEpoch | None:
         """Return an epoch that this process wrote, once; None if another one wrote it."""
         return self._written.pop(epoch, None)
 
@@ -176,7 +176,7 @@ class EpochWriter:
 
 
 def _as_written(summary: EpochSummary) -> SinkCounts:
-    """Return what the audit compares of an epoch."""
+    """Return the sink's counts of an epoch, for the audit."""
     first, last = summary.commit_timestamp_min, summary.commit_timestamp_max
     return SinkCounts(summary.records, _ns(first), _ns(last))
 

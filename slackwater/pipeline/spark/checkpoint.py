@@ -21,7 +21,7 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint holds of the last epoch.
+    """The position in a checkpoint.
 
     Attributes:
         planned: the source's offset at the end of the last epoch planned; None if none can be read.
@@ -37,7 +37,7 @@ class Checkpoint:
 
 
 def read_checkpoint(spark: SparkSession, folder: str) -> Checkpoint | None:
-    """Return what a checkpoint holds; None if no epoch was planned.
+    """Return the position in a checkpoint; None if no epoch was planned.
 
     Raises:
         CheckpointError: it has a file that Spark does not write for a single source.
@@ -61,9 +61,9 @@ def read_checkpoint(spark: SparkSession, folder: str) -> Checkpoint | None:
 
 
 def has_offsets(spark: SparkSession, folder: str) -> bool:
-    """Return whether a checkpoint has any file where plans are, such as one that has no name yet.
+    """Return whether a checkpoint has any file among its plans, such as a temporary one.
 
-    Beside such a file Spark does not begin.
+    Spark does not begin a checkpoint with such a file.
     """
     return bool(names_in(spark, joined(spark, folder, "offsets")))
 
@@ -98,7 +98,7 @@ def _text(spark: SparkSession, checkpoint: str, log: str, epoch: int) -> str:
 
 
 def _is_blank(text: str) -> bool:
-    """Return True for what a power cut leaves of a file that was not on the disk yet."""
+    """Return True for the empty content that a power cut leaves of an unwritten file."""
     return not text.strip("\0 \n")
 
 

@@ -1,4 +1,4 @@
-"""The jars that Spark will find, as far as settings and environment tell before it is started."""
+"""The jars that Spark will find, as far as settings and environment show before it starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES: Final = "spark.jars.packages"
 # Lists of jars, or of Maven's coordinates, that Spark puts on its class path.
 _LISTS: Final = (JARS, PACKAGES)
 _CLASS_PATHS: Final = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
-# What the user sets in these comes to what the program needs, and does not replace it.
+# The user's values of these are added to the program's, and do not replace them.
 JOINED: Final = (PACKAGES, "spark.jars.excludes", "spark.sql.extensions")
 _VARIABLES: Final = ("SPARK_DIST_CLASSPATH", "HADOOP_CLASSPATH", "CLASSPATH")
 
@@ -41,11 +41,11 @@ def jar_names(conf: Mapping[str, str], folder: str | None, environ: Mapping[str,
 def joined(
     needed: Mapping[str, str], conf: Mapping[str, str], jars: Iterable[str]
 ) -> dict[str, str]:
-    """Return the program's settings of Spark with the user's, whose lists come to the program's.
+    """Return the program's settings of Spark with the user's, whose lists are added.
 
     Args:
         needed: the program's.
-        conf: the user's, which replace the program's where they are no lists.
+        conf: the user's, which replace the program's unless they are lists.
         jars: the names of jars that Spark will find, as jar_names() has them: packages of which
             there is one are not fetched.
     """

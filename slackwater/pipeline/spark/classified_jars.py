@@ -1,4 +1,4 @@
-"""Jars that Maven has under a classifier, which spark.jars.packages has no word for.
+"""Jars that Maven has under a classifier, which spark.jars.packages does not support.
 
 They are fetched by the Ivy that Spark brings, into the folder where Spark keeps the others, and
 become jars of spark.jars.
@@ -145,7 +145,7 @@ def _ivy(environ: Mapping[str, str]) -> Path:
 
 
 def _warnings(output: str) -> str:
-    """Return what Ivy warns of, in one line."""
+    """Return Ivy's warnings in one line."""
     warnings = output.rpartition(":::: WARNINGS")[2].partition("::::")[0]
     return "; ".join(line.strip() for line in warnings.split("\n") if line.strip())[:1_000]
 

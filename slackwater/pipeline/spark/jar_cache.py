@@ -16,14 +16,14 @@ from pyspark import SparkConf
 
 from slackwater.pipeline.spark.class_path import PACKAGES
 
-# Where Spark 4 keeps them, unless it is told otherwise.
+# Spark 4's default folder of them.
 _FOLDER: Final = Path("~/.ivy2.5.2")
 _LOCK: Final = "slackwater.lock"
 
 
 @contextmanager
 def fetching_alone(conf: SparkConf) -> Iterator[None]:
-    """Keep others from fetching jars for the time of the context, if this process has to fetch any.
+    """Keep others from fetching jars during the context, if this process has to fetch any.
 
     Args:
         conf: the settings that the JVM is started with.
@@ -49,14 +49,14 @@ def ivy_folder(setting: str | None) -> Path:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[Callable[[], None]]:
-    """Keep others from fetching into Ivy's folder; yield what lets them do so sooner.
+    """Keep others from fetching into Ivy's folder; yield a function that releases them early.
 
     Raises:
         OSError: the folder can't be made or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK).open("w") as lock:
-        # Whoever fetches now is waited for.
+        # Wait for another process that fetches now.
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lambda: fcntl.flock(lock, fcntl.LOCK_UN)
 

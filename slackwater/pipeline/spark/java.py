@@ -1,4 +1,4 @@
-"""Finds the Java that Spark runs on."""
+"""The Java that Spark runs on."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def java_version(java: Path) -> int | None:
 
 
 def main() -> None:
-    """Print where Java is, or how to get it."""
+    """Print the path of Java, or how to get it."""
     try:
         show(find_java())
     except JavaNotFoundError as error:

@@ -1,8 +1,8 @@
 """Calls into Spark's JVM that PySpark has no public name for: py4j is used here only.
 
-What begins with an underscore is PySpark's own and may change with its version; and py4j has no
-types. So everything that reaches behind the public interface stands on this page, each function
-with plain Python values on its face.
+Names with an underscore are PySpark's own and may change with its version, and py4j has no types.
+So all code that reaches behind the public interface is in this module, and its functions take and
+return plain Python values.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from slackwater.pipeline.spark.launch_output import without_ivys_lines
 
 # Options of spark-submit, by PySpark's name.
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
-# How this program's own variables begin, of which the JVM and the workers need none.
+# The prefix of this program's own variables, which neither the JVM nor the workers need.
 _OWN: Final = "SLACKWATER_"
-# What a stage says of itself that changes while its tasks work.
+# The numbers of a stage that change while its tasks work.
 _COUNTS: Final = (
     "stageId",
     "attemptId",
@@ -69,26 +69,28 @@ def launch(conf: SparkConf) -> JavaGateway:
 def _submitting(conf: SparkConf) -> Iterator[None]:
     """Have Spark's launcher read settings from a file, as long as the context is open."""
     hidden = [name for name in os.environ if name.startswith(_OWN)]
-    former = {name: os.environ.pop(name) for name in [_SUBMIT, *hidden] if name in os.environ}
+    hidden_values = {
+        name: os.environ.pop(name) for name in [_SUBMIT, *hidden] if name in os.environ
+    }
     with NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-", suffix=".conf") as file:
         file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in conf.getAll())
         file.flush()
-        rest = former.get(_SUBMIT, "pyspark-shell")
+        rest = hidden_values.get(_SUBMIT, "pyspark-shell")
         os.environ[_SUBMIT] = f"--properties-file {quote(file.name)} --load-spark-defaults {rest}"
         try:
             yield
         finally:
             del os.environ[_SUBMIT]
-            os.environ.update(former)
+            os.environ.update(hidden_values)
 
 
 def _escaped(text: str) -> str:
-    """Return a name or a value as a file of Java's properties has it."""
+    """Return a name or a value in the form of a Java properties file."""
     return re.sub(r"[\\:=#!\s]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _require_token(gateway: Any) -> None:
-    """Have the JVM's calls into this process show the token that calls into the JVM show.
+    """Require of the JVM's calls into this process the token that calls into the JVM have.
 
     PySpark starts the server for them without one, and py4j's client loses its token when it
     learns the server's port.
@@ -110,7 +112,7 @@ def listed_jars(gateway: Any) -> list[Path]:
 
 
 def application_secret(spark: SparkSession) -> str | None:
-    """Return the secret by which the processes of Spark know each other; None without one."""
+    """Return the secret by which Spark's processes authenticate; None without one."""
     jvm: Any = spark._jvm
     secret = jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
     return None if secret is None else str(secret)
@@ -119,8 +121,8 @@ def application_secret(spark: SparkSession) -> str | None:
 def leave_out_jars(context: SparkContext) -> None:
     """Keep workers from looking for modules in jars.
 
-    Spark takes the jars of spark.jars.packages for Python packages as well; see
-    slackwater.scheduler.spark.worker_path for what that costs.
+    Spark takes the jars of spark.jars.packages for Python packages as well, which costs time as
+    slackwater.scheduler.spark.worker_path explains.
     """
     includes = context._python_includes or []
     context._python_includes = [name for name in includes if not name.endswith(".jar")]
@@ -156,7 +158,7 @@ def end(gateway: JavaGateway) -> None:
 
 
 def abandon() -> None:
-    """Leave a JVM that is of no use, dead or alive, so that the next session starts another one."""
+    """Abandon an unusable JVM, dead or alive, so that the next session starts another one."""
     process = jvm_process()
     if process is not None:
         process.kill()
@@ -179,7 +181,7 @@ def failed_job(spark: SparkSession, seconds_max: float) -> str | None:
         try:
             # Of Java's own tasks alone.
             spark.range(1).count()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        except Exception as error:  # noqa: BLE001 - any error is the answer
             reasons.append(summary(str(error)))
 
     job = threading.Thread(target=run, name="probe", daemon=True)
@@ -189,7 +191,7 @@ def failed_job(spark: SparkSession, seconds_max: float) -> str | None:
 
 
 def work_done(session: SparkSession) -> tuple[object, ...] | None:
-    """Return counts that change whenever a task does something for a session.
+    """Return counts that change with all work of tasks for a session.
 
     Returns:
         Those of each stage that runs, but for stages of other sessions' queries; None if all
@@ -206,7 +208,7 @@ def work_done(session: SparkSession) -> tuple[object, ...] | None:
     stages = jsc.sc().statusStore().activeStages()
     counts = []
     for stage in (stages.apply(number) for number in range(stages.size())):
-        # What Spark says of the query whose stage it is.
+        # Spark's description of the stage's query.
         text = str(stage.description())
         if "runId = " not in text or any(of_query in text for of_query in own):
             counts.append(tuple(getattr(stage, name)() for name in _COUNTS))

@@ -1,4 +1,4 @@
-"""Settings for a driver in a pod of Kubernetes whose executors are pods, too."""
+"""Settings for a driver in a Kubernetes pod whose executors are pods, too."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 # Spark's scripts put it behind Spark's own jars, so an archive of their classes remains valid.
 DRIVER_CLASS_PATH: Final = "SPARK_DIST_CLASSPATH"
 _CORES: Final = "spark.executor.cores"
-# Spark would ask for objects that it makes none of here: a Service and claims of its driver's, and
-# a ConfigMap with what is in SPARK_CONF_DIR. Each would be a right that the driver needs.
+# Spark would query objects that it does not make here: a Service and claims of its driver's, and a
+# ConfigMap of SPARK_CONF_DIR. The driver would need a right for each.
 _PODS_ALONE: Final = {
     "spark.kubernetes.driver.service.deleteOnTermination": "false",
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
@@ -51,7 +51,7 @@ def pod_conf(environ: Mapping[str, str], namespace: str | None) -> dict[str, str
 
 
 def parallelism(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting that gives an epoch a task for each core that was asked for.
+    """Return the setting that gives an epoch a task for each requested core.
 
     Spark's own value counts the executors that are there when the query starts. One that comes
     later would have no task until the next query.

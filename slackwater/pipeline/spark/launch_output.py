@@ -1,4 +1,4 @@
-"""Keeps Ivy's many lines out of the way: they matter only if Spark's JVM does not start."""
+"""The output of a JVM's start, without Ivy's many lines unless the start fails."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _END_S_MAX: Final = 5.0
 def without_ivys_lines() -> Iterator[int]:
     """Yield a file descriptor for the standard error of a JVM that starts in the context.
 
-    What comes meanwhile is held back until the end of the context: then all of it is written to
-    this process's standard error if there was an error, and otherwise what is not Ivy's. What comes
-    later is written at once.
+    Lines during the context are held back until its end: then all of them are written to this
+    process's standard error if there was an error, and otherwise those that are not Ivy's. Later
+    lines are written at once.
     """
     reading, writing = os.pipe()
     pump = _Pump(reading)
@@ -51,7 +51,7 @@ def without_ivys_lines() -> Iterator[int]:
 
 
 class _Pump:
-    """Copies lines from a pipe to standard error, the first of them when they are released."""
+    """A copier of lines from a pipe to standard error, which holds the first ones back."""
 
     def __init__(self, reading: int) -> None:
         self.drops_ivys = False

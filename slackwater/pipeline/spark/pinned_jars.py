@@ -1,4 +1,4 @@
-"""Jars that Spark's JVM has fetched are used only if they are those that were tested.
+"""The check that the jars that Spark's JVM has fetched are those that were tested.
 
 jars.sha256 beside this file names them with their checksums, as sha256sum prints them: all that
 sinks and connectors need, with what these depend on. `make lock` writes it.
@@ -17,7 +17,7 @@ import structlog
 from slackwater.errors import SparkFailedError
 
 LIST: Final = Path(__file__).with_name("jars.sha256")
-# Stands for the checksum of a jar that could not be had where the list was written.
+# In place of the checksum of a jar that could not be fetched when the list was written.
 UNSEEN: Final = "-" * 64
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ def require_pinned(jars: Sequence[Path], ivy: Path, *, has_own_packages: bool) -
 
     Args:
         jars: on Spark's class path: fetched, or copies of such, or the user's under other names.
-        ivy: the folder in which Ivy keeps what it has fetched, now or at an earlier start.
+        ivy: the folder of jars that Ivy has fetched, now or at an earlier start.
         has_own_packages: whether the user has packages of his own fetched. Then jars that are in no
             list are taken for theirs.
 
@@ -49,7 +49,7 @@ def require_pinned(jars: Sequence[Path], ivy: Path, *, has_own_packages: bool) -
     for jar in jars:
         expected = pinned().get(jar.name)
         is_fetched = jar.parent.resolve() == fetched
-        # What a jar depends on that could not be had is not known either.
+        # The dependencies of a jar that could not be fetched are not known either.
         if expected is None and is_fetched and not (has_own_packages or unseen):
             raise SparkFailedError(
                 f"{jar} was fetched, and is none of the jars that this version was tested with.",

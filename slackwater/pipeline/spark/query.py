@@ -23,13 +23,13 @@ _LAST_WRITE_S_MAX: Final = 10.0
 _STARTING: Final = threading.BoundedSemaphore(os.cpu_count() or 1)
 _CONNECTED_S_MAX: Final = 30.0
 _POLL_S: Final = 0.05
-# What Spark's status says until a query's source is there.
+# Spark's status until a query's source has started.
 _INITIALIZING: Final = "Initializing"
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """How a query is started.
+    """The settings with which a query is started.
 
     Attributes:
         name: Spark's name of the query: the pipeline's.

@@ -62,7 +62,7 @@ _DEFAULTS: Final = {
     "spark.log.level": "ERROR",
     "spark.redaction.regex": _SECRET_NAMES,
     "spark.sql.redaction.options.regex": f"{_SECRET_NAMES}|url",
-    # An epoch is small and often: a shuffle over Spark's 200 partitions would cost more than it.
+    # Epochs are small and frequent: a shuffle over Spark's 200 partitions would cost more than one.
     "spark.sql.shuffle.partitions": "4",
     # An epoch's plan has no shuffle to adapt, and looking for one costs time in every epoch.
     "spark.sql.adaptive.enabled": "false",
@@ -88,8 +88,8 @@ _WITHOUT_READLINK: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
-# Who may speak to Spark's processes has the application's secret; Spark makes a new one for each,
-# or has it in a file: see docs/security.md.
+# Only clients with the application's secret may talk to Spark's processes. Spark makes a new one
+# for each, or reads it from a file, as docs/security.md explains.
 _AUTHENTICATE: Final = "spark.authenticate"
 _CLOSED: Final = {
     _AUTHENTICATE: "true",
@@ -167,7 +167,7 @@ def start_spark(
 
 
 def _seal_for_executors(spark: SparkSession, master: str) -> None:
-    """Seal what tasks are sent with the secret that executors on other machines have."""
+    """Seal texts for tasks with the secret that executors on other machines have."""
     if is_local_master(master):
         return
     secret = application_secret(spark)
@@ -180,7 +180,7 @@ def _seal_for_executors(spark: SparkSession, master: str) -> None:
 
 
 def _with_secret(master: str, conf: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings with the secret of a standalone cluster, of which Spark takes no file.
+    """Return the settings with the secret of a standalone cluster, where Spark supports no file.
 
     Raises:
         SettingsError: the file can't be read, or there is no secret.
@@ -206,7 +206,7 @@ def _with_secret(master: str, conf: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def require_rules(spark: SparkSession) -> None:
-    """Refuse what Spark's own settings file says against the rules.
+    """Refuse settings in Spark's own file that break the rules.
 
     Raises:
         SettingsError: there is such a setting.
@@ -219,7 +219,7 @@ def require_rules(spark: SparkSession) -> None:
 
 
 def _with_log_lines(conf: Mapping[str, str]) -> Mapping[str, str]:
-    """Have the JVM write its lines as this program does, unless the user says how."""
+    """Make the JVM log as this program does, unless the user configures its log."""
     form = required(WORKER_ENVIRONMENT)
     own = Path(os.environ.get("SPARK_CONF_DIR", os.devnull))
     if form is None or "log4j" in conf.get(DRIVER_OPTIONS, "") or any(own.glob("log4j2.*")):
@@ -280,7 +280,7 @@ def _context(settings: SparkConf, *, has_own_packages: bool) -> SparkContext:
             else "",
         ) from error
     try:
-        # Until there is a context, nothing is looked for in jars.
+        # Until there is a context, no module is searched for in jars.
         ivy = ivy_folder(settings.get("spark.jars.ivy", None))
         require_pinned(listed_jars(gateway), ivy, has_own_packages=has_own_packages)
     except BaseException:
@@ -296,8 +296,8 @@ def _context(settings: SparkConf, *, has_own_packages: bool) -> SparkContext:
 def _beside_jars(settings: SparkConf, gateway: object) -> SparkConf:
     """Return the settings without spark.jars if the JVM, which was started with it, is ours.
 
-    To that list it has added the jars of the packages, which the list alone would push out: then no
-    executor of a cluster gets them.
+    It has added the jars of the packages to that list. Setting the list again would drop them, and
+    no executor of a cluster would get them.
     """
     if process_behind(gateway) is None:
         return settings
@@ -367,7 +367,7 @@ def _mapping(class_archive: str) -> str:
 
 
 def _memory_environment() -> dict[str, str]:
-    """Return variables that keep Spark's Python workers small: see docs/performance.md."""
+    """Return variables that keep Spark's Python workers small, as in docs/performance.md."""
     # With an arena per thread, memory that many threads used stays with the process.
     variables = {"MALLOC_ARENA_MAX": "2"}
     if "jemalloc" in pa.supported_memory_backends():

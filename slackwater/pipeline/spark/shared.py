@@ -1,7 +1,7 @@
-"""The Spark that the pipelines of a process share, started anew when it is of no use any more.
+"""The Spark that the pipelines of a process share, started again when it is lost.
 
-A query that is started again helps against much, but not where the JVM has ended, its context was
-stopped, its executor died, or nothing in it moves.
+Starting a query again helps in many cases, but not if the JVM has ended, its context was stopped,
+its executor died, or it hangs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RunningSpark:
         self._loss: str | None = None
 
     def is_lost(self, seconds_max: float = 0) -> bool:
-        """Return True if it was seen to be of no use, or if its JVM ends within a time."""
+        """Return True if it was found unusable, or if its JVM ends within a time."""
         if self._loss is None and self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 status = self._process.wait(seconds_max)
@@ -45,7 +45,7 @@ class RunningSpark:
         return self._loss is not None
 
     def loss(self) -> str | None:
-        """Return why it is of no use any more; None if it runs a job, or may after a while."""
+        """Return why it can't be used any more; None if it runs a job, or may after a while."""
         reason = None if self.is_lost() else failed_job(self.session, _PROBE_S_MAX)
         # A JVM that dies closes its connections before it has ended.
         if reason is not None and not self.is_lost(_END_S_MAX):
@@ -53,9 +53,9 @@ class RunningSpark:
         return self._loss
 
     def kill(self, reason: str) -> None:
-        """Take it for lost, and end its JVM with all that hangs in it.
+        """Treat it as lost, and end its JVM with all hanging threads.
 
-        A JVM that started this process can't be started anew by it: then this process ends.
+        A JVM that started this process can't be started again by it: then this process ends.
         """
         if self._loss is not None:
             return
@@ -70,11 +70,11 @@ class RunningSpark:
 
 
 class SharedSpark:
-    """Starts Spark, and starts it anew when it is lost.
+    """A starter of Spark, which starts it again when it is lost.
 
     Args:
         start: starts it.
-        stop: ends one that is of use.
+        stop: ends a usable one.
 
     Raises:
         SettingsError, SparkFailedError: it did not start.
@@ -89,7 +89,7 @@ class SharedSpark:
         self._running = RunningSpark(start())
 
     def running(self) -> RunningSpark:
-        """Return the one that runs, started anew if the last one was lost.
+        """Return the running Spark, started again if the last one was lost.
 
         Raises:
             SettingsError, SparkFailedError: it did not start.

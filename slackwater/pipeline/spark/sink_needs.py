@@ -1,4 +1,4 @@
-"""What Spark needs for the sinks in use: the program's settings, with the packages to fetch."""
+"""Spark's settings for the sinks in use, with the packages to fetch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def needed(
 
     Args:
         names: those of registry.spark_confs() that the sinks need; others need nothing. Nothing is
-            returned for a connector in whose place the user has his own, which he also sets up.
+            returned for a connector that the user replaces, and configures, on their own.
         conf: the user's settings of Spark.
         folder: one with jars, of the setting spark.jars.
         environ: of this process.
@@ -42,7 +42,7 @@ def needed(
 def brought_connectors(
     conf: Mapping[str, str], folder: str | None, environ: Mapping[str, str]
 ) -> tuple[Connector, ...]:
-    """Return the connectors in whose place the user has his own; arguments as for needed()."""
+    """Return the connectors that the user replaces; arguments as for needed()."""
     # A class path may name the folder, too.
     names = jar_names(conf, None, environ)
     own = [name for name in names if folder is None or Path(name).parent != Path(folder)]

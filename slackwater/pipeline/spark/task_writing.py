@@ -1,7 +1,7 @@
-"""The sources of epochs and of initial scans with tasks that write what they read.
+"""The sources of epochs and of initial scans with tasks that write the records that they read.
 
 Without the option task_writer they are the sources that they derive from. With it the rows of a
-query are what the tasks hand on of the files that they have written.
+query describe the files that the tasks have written.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def task_writer_options(
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """Writes as the sealed text of a TaskWriter says; Spark carries it to the tasks."""
+    """A writer from the sealed text of a TaskWriter, which Spark carries to the tasks."""
 
     text: str
 
@@ -60,7 +60,7 @@ class _Writing:
 
 
 class _TaskWriting(DataSource):
-    """What both sources have in common; it stands before the source that it changes."""
+    """The mixin of both sources; it precedes the source that it changes."""
 
     def __init__(self, options: dict[str, str]) -> None:
         others = {name: value for name, value in options.items() if name.lower() != _OPTION}
@@ -68,7 +68,7 @@ class _TaskWriting(DataSource):
         super().__init__(others)
 
     def schema(self) -> str | StructType:
-        """Return what tasks hand on, or the records' columns."""
+        """Return the columns of the rows that tasks hand on, or the records' columns."""
         if self._text is None:
             others: Any = super()
             columns: str | StructType = others.schema()
@@ -78,7 +78,7 @@ class _TaskWriting(DataSource):
         return HANDED_ON
 
     def to_rows(self, schema: StructType) -> ToRows | None:
-        """Return what writes the records; None if they are the rows."""
+        """Return a writer of the records; None if they are the rows."""
         if self._text is None:
             others: Any = super()
             rows: ToRows | None = others.to_rows(schema)

@@ -1,4 +1,4 @@
-"""Warms a standby's Spark up before it is needed.
+"""The warm-up of a standby's Spark before it is needed.
 
 A JVM loads classes and compiles what runs often; the first epoch of a new process takes seconds.
 A standby has the time beforehand: it runs a small streaming query over a source of the same kind as
@@ -56,16 +56,16 @@ class _WarmUpReader(DataSourceStreamReader):
         return {"number": 0}
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        # The last one stays: a query that has nothing to do is stopped without noise.
+        # The last one stays: an idle query is stopped without errors in the log.
         self._number = min(self._number + 1, _EPOCHS)
         return {"number": self._number}
 
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:  # noqa: ARG002
-        # So that every executor has a Python worker that has loaded what it needs.
+        # So that every executor has a Python worker with the modules that it needs.
         return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        # What the tasks of an epoch load.
+        # The modules that the tasks of an epoch load.
         import slackwater.scheduler.spark.stream_reader  # noqa: F401
 
         yield pa.RecordBatch.from_pylist([{"commit_timestamp": 0}], schema=SCHEMA)

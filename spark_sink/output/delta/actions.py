@@ -33,7 +33,7 @@ def remove_action(added: Mapping[str, Any], *, changes_data: bool = True) -> Act
     """Return the action that removes a file of a table.
 
     Args:
-        added: what the action says that added it.
+        added: the content of the action that added it.
         changes_data: whether its rows go, and not only the file.
     """
     names = ("path", "partitionValues", "size", "deletionVector")

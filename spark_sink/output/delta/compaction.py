@@ -1,9 +1,8 @@
 """Compaction of a Delta table by the driver: many small files become a large one.
 
 The commit directly follows a version in which the table has all the small files, with the same
-marks of rows that are gone, and is refused otherwise (Delta's protocol, "Delta Log Entries": who
-creates the next file of the log has committed). So two compactions never replace the same files,
-whoever makes them.
+marks of rows that are gone, and is refused otherwise (Delta's protocol, "Delta Log Entries":
+creating the next file of the log is the commit). So two compactions never replace the same files.
 """
 
 from __future__ import annotations
@@ -127,6 +126,6 @@ def _replace(
 
 
 def _identity(snapshot: Snapshot, name: str) -> tuple[str, int] | None:
-    """Return what tells a file's marks of rows that are gone from others."""
+    """Return the identity of a file's marks of deleted rows."""
     vector = snapshot.files[name].get("deletionVector")
     return None if vector is None else (vector["pathOrInlineDv"], vector.get("offset", 0))

@@ -1,4 +1,4 @@
-"""Which rows of a data file are gone (Delta's protocol, "Deletion Vectors")."""
+"""The marks of a data file's deleted rows (Delta's protocol, "Deletion Vectors")."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UUID_DIGITS: Final = 20
 
 
 def encoded(positions: pa.Array) -> tuple[str, bytes, dict[str, Any]]:
-    """Return the name of a file of marks, its content, and what an action says of it.
+    """Return the name of a file of marks, its content, and its descriptor in an action.
 
     Args:
         positions: of the rows that are gone, the first being 0; in any order.
@@ -46,7 +46,7 @@ def file_of(descriptor: Mapping[str, Any]) -> str | None:
     """Return the name of the file with marks, relative to the table; None for those in an action.
 
     Args:
-        descriptor: what an action says of marks; empty for none.
+        descriptor: of the marks in an action; empty for none.
     """
     if descriptor.get("storageType") != "u":
         return None
@@ -60,7 +60,7 @@ def positions(descriptor: Mapping[str, Any], read: Callable[[str], bytes]) -> pa
     """Return the positions of the rows that are gone, ascending.
 
     Args:
-        descriptor: what an action says of them.
+        descriptor: of the marks in an action.
         read: returns the content of a file of the table.
 
     Raises:

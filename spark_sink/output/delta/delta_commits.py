@@ -45,19 +45,19 @@ from slackwater.spark_sink.output.delta.rows import DeltaRows
 from slackwater.spark_sink.output.delta.snapshot import EMPTY, Action, Snapshot
 from slackwater.spark_sink.output.table_commits import DataFile, require_columns
 
-# What a table is created with. By default one commit in ten has a checkpoint.
+# The properties of a new table. By default one commit in ten has a checkpoint.
 _PROPERTIES: Final = {"delta.checkpointInterval": "30"}
 _TRIES: Final = 20
-# In what a commit says of itself.
+# The fields of a commit's own information.
 _LINE: Final = "slackwater.line"
 # Between an epoch's commit and the take-over after it are those of compactions and of others.
 _COMMITS_LOOKED_AT: Final = 100
-# What a commit adds to the log, for the table as it is; None for no commit.
+# Returns the actions that a commit adds to the log, for the table as it is; None for no commit.
 Change = Callable[[Snapshot], Sequence[Action] | None]
 
 
 class DeltaCommits:
-    """See TableCommits.
+    """The TableCommits of a Delta table.
 
     Args:
         path: the table's URL, or its folder on a local disk.
@@ -85,7 +85,7 @@ class DeltaCommits:
         self.properties: Mapping[str, str] = dict(properties or {})
         self._log = DeltaLog(self.path, options)
         self._owner_application = f"{application} owner"
-        # As this process left it; None if it is to be loaded.
+        # The table as this process left it; None if it is to be loaded.
         self._snapshot: Snapshot | None = None
         # When it was the latest.
         self._current = NEVER
@@ -133,7 +133,7 @@ class DeltaCommits:
         require_columns(self.path, column_types(snapshot.schema_json), column_types(written))
 
     def refresh(self) -> None:
-        """Have the table loaded anew: others may have altered it."""
+        """Have the table loaded again: others may have altered it."""
         self._current = NEVER
 
     def property(self, name: str) -> str | None:
@@ -264,7 +264,7 @@ class DeltaCommits:
             made = change(snapshot)
             if made is None:
                 return False
-            # Whatever fails, the table may have changed.
+            # After any error the table may have changed.
             begun = self._current
             self.refresh()
             actions = [transaction_action(self._owner_application, self._owner), *made]
@@ -338,12 +338,12 @@ class DeltaCommits:
         self._own(self._log.commit(EMPTY, "CREATE TABLE", actions), owner, begun)
 
     def _own(self, after: Snapshot | None, owner: int, begun: Moment) -> None:
-        """Take note of the commit by which this process is the owner.
+        """Record the commit by which this process becomes the owner.
 
         Args:
             after: the table after it; None if another commit came before it.
             owner: its number.
-            begun: when the table was looked at.
+            begun: when the table was read.
         """
         # After long the number of the commit may have been free again: see DeltaLog.update().
         if after is None or is_long_ago(begun):
@@ -360,8 +360,8 @@ class DeltaCommits:
             raise PublishError(f"{self.path}: this process does not own the table.")
         if self._snapshot is not None and not is_long_ago(self._current):
             return self._snapshot
-        former, self._snapshot = self._snapshot, None
-        snapshot = self._log.load() if former is None else self._log.update(former)
+        last, self._snapshot = self._snapshot, None
+        snapshot = self._log.load() if last is None else self._log.update(last)
         if snapshot is None:
             raise PublishError(f"{self.path}: the table is gone.")
         if snapshot.transactions.get(self._owner_application) != self._owner:

@@ -29,7 +29,7 @@ from slackwater.spark_sink.output.delta.snapshot import EMPTY, Action, Snapshot
 _KINDS: Final = ("protocol", "metaData", "txn", "add", "sidecar")
 _INTERVAL: Final = "delta.checkpointInterval"
 _INTERVAL_DEFAULT: Final = 10
-# In checkpoints: old commits are looked for, which takes a list of the log.
+# In checkpoints: removing old commits takes a list of the log.
 _CLEANED_EVERY: Final = 20
 _COMMIT_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 _ENGINE: Final = "slackwater"
@@ -111,10 +111,10 @@ class DeltaLog:
 
         Args:
             snapshot: EMPTY for a table that is created.
-            operation, parameters: what the commit says of itself.
+            operation, parameters: of the commit's own information.
             actions: without the commit's own.
             is_append: it adds rows without having looked at others.
-            line: what else it says of itself.
+            line: the watermark log's, for that information.
 
         Raises:
             PublishError: the store fails. Then the commit may have been made.
@@ -126,7 +126,7 @@ class DeltaLog:
             "operationParameters": dict(parameters or {}),
             "isBlindAppend": is_append,
             "engineInfo": _ENGINE,
-            # A client that asks again for want of an answer finds its own commit.
+            # A client that repeats a request without an answer finds its own commit.
             "txnId": str(uuid.uuid4()),
             **(line or {}),
         }

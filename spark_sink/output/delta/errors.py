@@ -12,7 +12,7 @@ from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 def delta_errors(path: str) -> Iterator[None]:
     """Turn the errors of delta-rs, of the store's client and of a disk into ours.
 
-    A commit that failed may have been made: who tries again finds its transaction identifier.
+    A commit that failed may have been made: a retry finds its transaction identifier.
 
     Args:
         path: the table's, for messages.
@@ -35,7 +35,7 @@ def unsupported(path: str, features: Sequence[str]) -> ObjectStoreError:
 
     Args:
         path: the table's.
-        features: what it has for that.
+        features: those that prevent it.
     """
     return ObjectStoreError(
         f"{path} can't be read or written without Spark: it has {', '.join(features)}.",

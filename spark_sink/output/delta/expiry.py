@@ -34,7 +34,7 @@ _OF_VERSION: Final = re.compile(r"\d{20}\..+")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a commit says of files.
+    """The files that a commit adds and removes.
 
     Attributes:
         committed_ms: since the Unix epoch, by the clock of its writer; None if it does not say.
@@ -53,7 +53,7 @@ def expire(path: str, options: Mapping[str, str], keep_s: float) -> None:
 
     Args:
         path, options: see log_files().
-        keep_s: for how many seconds a version that was replaced can still be read.
+        keep_s: the seconds for which a version that was replaced can still be read.
 
     Raises:
         PublishError: the disk or the store refuses or fails.
@@ -81,7 +81,7 @@ def _files_at(path: str, options: Mapping[str, str], version: int | None = None)
     snapshot = DeltaLog(path, options).load(version)
     added = [] if snapshot is None else snapshot.files.values()
     names = {name.rpartition("/")[2] for action in added for name in _files_of(action)}
-    # As it is, too: one of a table's files must not be taken for another.
+    # The name as it is, too: one of a table's files must not be taken for another.
     return names | {unquote(name) for name in names}
 
 
@@ -130,12 +130,12 @@ def remove_old_versions(
 
 
 def _read(log: SmallFiles, version: int) -> Commit:
-    # One that another process has removed says nothing of files.
+    # Another process may have removed it: then it has no files.
     return parse_commit(log.read(commit_name(version)) or "")
 
 
 def parse_commit(text: str) -> Commit:
-    """Return what the text of a commit says of files."""
+    """Return the files that the text of a commit adds and removes."""
     added, removed, changes, committed_ms = set[str](), set[str](), set[str](), None
     for action in actions_of(text):
         if "add" in action:
@@ -185,9 +185,9 @@ def first_to_keep(
 def old_versions(versions: Collection[int], checkpoints: Sequence[int], first: int) -> range:
     """Return the versions through the first one that stays whose removed files may go.
 
-    After a former removal they follow the oldest checkpoint. An earlier commit is that of a former
-    owner that was frozen for long and found its number free again; it names files as removed that
-    the table still has.
+    After an earlier removal they follow the oldest checkpoint. A commit before that is one of a
+    former owner that was frozen for long and found its number free again; it names files as removed
+    that the table still has.
 
     Args:
         versions: those with a commit in the log.

@@ -1,4 +1,4 @@
-"""What Delta tables ask of who reads and writes them (Delta's protocol, "Table Features")."""
+"""The demands of Delta tables on readers and writers (Delta's protocol, "Table Features")."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _OF_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.enableRowTracking": "rowTracking",
     "delta.enableTypeWidening": "typeWidening",
 }
-# What readers have to know of, and not only writers.
+# Features that readers, too, have to support.
 _OF_READERS: Final = frozenset({DELETION_VECTORS, _COLUMN_MAPPING, "typeWidening"})
 # Those of the lowest protocol that there is.
 _OLDEST: Final = ("appendOnly", "invariants")
 _NEWEST: Final = {"minReaderVersion": 3, "minWriterVersion": 7}
-# What is heeded here, or asks for nothing unless a property or a column says so.
-_KNOWN: Final = frozenset(
+# Features that are supported here, or demand nothing unless a property or a column uses them.
+_SUPPORTED: Final = frozenset(
     {
         *_OLDEST,
         "allowColumnDefaults",
@@ -59,8 +59,8 @@ _KNOWN: Final = frozenset(
 
 
 def refused(snapshot: Snapshot) -> list[str]:
-    """Return what a table has for which nothing is read of it, or written to it, here."""
-    unknown = sorted(snapshot.features - _KNOWN)
+    """Return the features for which a table is neither read nor written here."""
+    unknown = sorted(snapshot.features - _SUPPORTED)
     unknown += [
         f"{name} {version}"
         for name, newest in _NEWEST.items()
@@ -70,7 +70,7 @@ def refused(snapshot: Snapshot) -> list[str]:
 
 
 def demands_on_rows(snapshot: Snapshot) -> list[str]:
-    """Return what a table asks of rows beyond their columns and types, which no file proves.
+    """Return a table's demands on rows beyond columns and types, which no file proves.
 
     Constraints, columns that must not be NULL, and columns with values of the table's own making.
     """
@@ -84,7 +84,7 @@ def demands_on_rows(snapshot: Snapshot) -> list[str]:
 
 
 def demands_on_changes(snapshot: Snapshot) -> list[str]:
-    """Return what a table asks of who changes and deletes rows."""
+    """Return a table's demands on writers that change or delete rows."""
     refusals = [_APPEND_ONLY] if snapshot.properties.get(_APPEND_ONLY) == "true" else []
     return refusals + [f"the partition column {name}" for name in snapshot.partition_columns]
 
@@ -109,7 +109,7 @@ def _maps_by_own_names(snapshot: Snapshot) -> bool:
 
 
 def may_get_deletion_vectors(snapshot: Snapshot) -> bool:
-    """Return whether a table has marks of rows that are gone, or its owner has not refused them."""
+    """Return whether a table has marks of deleted rows, or its owner has not refused them."""
     return snapshot.properties.get(ENABLE_DELETION_VECTORS, "true") == "true"
 
 

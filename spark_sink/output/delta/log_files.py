@@ -66,7 +66,7 @@ def commits_backwards(log: SmallFiles, latest: int) -> Iterator[tuple[int, list[
         latest: the latest version.
     """
     for version in range(latest, -1, -1):
-        # Those before one that was removed were removed, too.
+        # All before a removed one were removed, too.
         if (text := log.read(commit_name(version))) is None:
             return
         yield version, list(actions_of(text))

@@ -1,4 +1,4 @@
-"""Who owns a Delta table, and for how long its latest version is the latest."""
+"""The owners of a Delta table, and the time for which its latest version stays the latest."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 import time
 from typing import Final
 
-# In seconds: for so long nobody removes the version after the latest, whose number is free then.
+# In seconds: before, no process removes the version after the latest, which frees its number.
 CURRENT_S: Final = 30.0
-# By two clocks: one goes back at times, and one may stop with its machine.
+# By two clocks: one may go back, and one may stop with its machine.
 Moment = tuple[float, float]
 NEVER: Final[Moment] = (-math.inf, -math.inf)
 
@@ -23,6 +23,6 @@ def is_long_ago(moment: Moment) -> bool:
     return any(at - then >= CURRENT_S for at, then in zip(now(), moment, strict=True))
 
 
-def new_owner(former: int) -> int:
-    """Return a number for an owner that no other has, and that is higher than a former one's."""
-    return max(former + 1, time.time_ns() // 1_000)
+def new_owner(last: int) -> int:
+    """Return a unique number for an owner, higher than the last one's."""
+    return max(last + 1, time.time_ns() // 1_000)

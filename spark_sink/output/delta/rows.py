@@ -18,7 +18,7 @@ from slackwater.spark_sink.output.delta.snapshot import Snapshot
 
 
 class DeltaRows:
-    """Those of one version.
+    """The rows of one version.
 
     Args:
         data: the table's files.
@@ -76,7 +76,7 @@ class DeltaRows:
         return pa.Table.from_arrays(arrays, schema=columns)
 
     def former_values(self, names: Collection[str]) -> list[str]:
-        """Return which files have columns that the table has not, as where they were dropped.
+        """Return the files with columns that the table does not have, such as dropped ones.
 
         Args:
             names: those of the columns.
@@ -116,7 +116,7 @@ def gone_rows(data: DataFolder, added: Any) -> pa.Array | None:
 
     Args:
         data: the table's files.
-        added: what the action says that added the file.
+        added: the content of the action that added the file.
     """
     vector = added.get("deletionVector")
     if vector is None:

@@ -1,6 +1,6 @@
-"""What a Delta table's log says of it at a version (Delta's protocol, "Action Reconciliation").
+"""A Delta table at a version, from its log (Delta's protocol, "Action Reconciliation").
 
-delta-rs reads logs, too. But it does not say which deletion vector a file has, which whoever
+delta-rs reads logs, too. But it does not show a file's deletion vector, which a commit that
 replaces the file has to state, and it holds Python's lock at many of its requests.
 """
 
@@ -21,7 +21,7 @@ class Snapshot:
     Attributes:
         version: -1 before the first.
         protocol, metadata: as their actions have them.
-        files: what the actions that added them say, by their names relative to the table.
+        files: the content of the actions that added them, by name relative to the table.
         transactions: the latest version of each application.
         committed_ms: the version's inCommitTimestamp; None if its commit has none, or was not read.
     """

@@ -1,4 +1,4 @@
-"""The columns and data files of an Iceberg table, in Arrow's words and in Iceberg's."""
+"""The columns and data files of an Iceberg table, converted between Arrow and Iceberg."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def new_columns(columns: pa.Schema, partition_by: Sequence[str]) -> tuple[Schema
 
 
 def refused_features(table: Table, columns: pa.Schema) -> list[str]:
-    """Return what a table has for which its rows can't be written."""
+    """Return the features of a table for which its rows can't be written."""
     if table.format_version > _FORMAT_VERSION_MAX:
         return [f"format version {table.format_version}"]
     if partition_columns(table) is None:
@@ -112,7 +112,7 @@ def refused_features(table: Table, columns: pa.Schema) -> list[str]:
 
 
 def _demands_on_rows(schema: Schema, columns: pa.Schema) -> list[str]:
-    """Return what a table asks of rows beyond their columns and types."""
+    """Return a table's demands on rows beyond their columns and types."""
     names = set(columns.names)
     return [f"the column {field.name} NOT NULL" for field in schema.fields if field.required] + [
         f"the column {field.name} with a default"

@@ -1,7 +1,7 @@
-"""Commits of pyiceberg's that are made once, directly after what their tables were loaded with.
+"""Commits of pyiceberg's that are made once, directly after the loaded version of their tables.
 
-pyiceberg's own commit is put after others' for as often as the table's property
-commit.retry.num-retries says, whoever owns the table then.
+pyiceberg's own commit is retried on top of others', as often as the table's property
+commit.retry.num-retries says, even if the table has another owner by then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONFLICT: Final = 409
 
 
 def commit_once(transaction: Transaction) -> None:
-    """Commit what a transaction has collected, and load it into the transaction's table.
+    """Commit the changes of a transaction, and load the result into the transaction's table.
 
     Raises:
         CommitFailedException: another process has committed since the table was loaded.
@@ -48,7 +48,7 @@ def commits_together(catalog: Catalog) -> bool:
 
 
 def commit_together(transactions: Sequence[Transaction]) -> None:
-    """Commit what transactions of several tables have collected, in one request.
+    """Commit the changes of transactions of several tables, in one request.
 
     Args:
         transactions: of tables of one catalog, for which commits_together() is true.
@@ -69,14 +69,14 @@ def commit_together(transactions: Sequence[Transaction]) -> None:
     except HTTPError as error:
         _handle_non_200_response(error, {_CONFLICT: CommitFailedException})
     for transaction in transactions:
-        # The answer is empty, and what the tables have now follows from the changes.
+        # The answer is empty: the tables' new state follows from the changes.
         transaction._table.metadata = transaction.table_metadata
 
 
 def still_follows(transaction: Transaction, table: Table) -> bool:
     """Return whether a transaction can be committed on top of its table as it was loaded later.
 
-    What it was made of are the current snapshot and the properties.
+    It was made from the current snapshot and the properties.
     """
     if table.metadata.properties != transaction._table.metadata.properties:
         return False

@@ -15,7 +15,7 @@ from slackwater.spark_sink.output.iceberg.store_io import StoreIO, local_path_of
 from slackwater.spark_sink.output.object_store import is_object_store
 
 FIELD_ID: Final = b"PARQUET:field_id"
-# In bytes: of a larger object only what is asked for is fetched.
+# In bytes: of a larger object only the parts that are needed are fetched.
 _IN_MEMORY_MAX: Final = 16 << 20
 _PATH: Final = "file_path"
 _POSITION: Final = "pos"
@@ -131,16 +131,16 @@ def _names_by_id(of_file: pa.Schema, columns: pa.Schema) -> dict[bytes | None, s
     return {field_id: field.name for field_id, field in by_id.items()}
 
 
-def _require_same_parts(present: pa.DataType, wanted: pa.DataType) -> None:
+def _require_same_parts(in_file: pa.DataType, wanted: pa.DataType) -> None:
     """Require that the parts of a column that both have go by the same names."""
-    parts = {_id(part): part for part in _parts(present)}
+    parts = {_id(part): part for part in _parts(in_file)}
     for part in _parts(wanted):
-        former = parts.get(_id(part))
+        present = parts.get(_id(part))
         by_name = [other for other in parts.values() if other.name == part.name]
-        if (former is None and by_name) or (former is not None and former.name != part.name):
+        if (present is None and by_name) or (present is not None and present.name != part.name):
             raise UnreadableFileError(f"a part of a column, {part.name}, had another name")
-        if former is not None:
-            _require_same_parts(former.type, part.type)
+        if present is not None:
+            _require_same_parts(present.type, part.type)
 
 
 def _parts(kind: pa.DataType) -> list[pa.Field]:

@@ -49,12 +49,12 @@ _log = logging.getLogger(__name__)
 _FOLDER: Final = "metadata"
 _HINT: Final = "version-hint.text"
 _NAME: Final = re.compile(r"v(\d+)\.metadata\.json")
-# How many metadata files stay, however old: of the latest, for readers that have one before.
+# The latest metadata files stay, however old, for readers that have an earlier one.
 _STAYING: Final = 100
 
 
 class FolderCatalog(NoopCatalog):
-    """The only table of a folder; whatever its identifier is.
+    """A catalog of the only table of a folder, under any identifier.
 
     Args:
         location: the folder, absolute, or a URL.
@@ -167,7 +167,7 @@ class FolderCatalog(NoopCatalog):
         return {number: written_s for number, written_s in numbers.items() if number is not None}
 
     def _create(self, number: int, metadata: TableMetadata) -> bool:
-        """Create a metadata file, and return False if another process has, or is ahead by far."""
+        """Create a metadata file; return False if another process has, or is far ahead."""
         text = metadata.model_dump_json(exclude_none=True)
         if self._files.create(_name(number), text, is_durable=True) is None:
             return False
@@ -178,12 +178,12 @@ class FolderCatalog(NoopCatalog):
         try:
             self._hint_at(number)
         except (BaseError, OSError, SinkError) as error:
-            # The commit is made, and whoever reads by the hint reads what was there before.
+            # The commit is made; readers that use the hint see the version before.
             _log.warning("%s: the hint at version %s failed: %s", self.location, number, error)
         return True
 
     def _hint_at(self, number: int) -> None:
-        """Write the hint, which names the latest file also if others have written it meanwhile."""
+        """Write the hint, which names the latest file even if others have written it meanwhile."""
         latest: int | None = number
         while latest is not None:
             with self._io.new_output(f"{self.location}/{_FOLDER}/{_HINT}").create() as hint:

@@ -3,8 +3,8 @@
 A commit follows the snapshot that its table was loaded with, and is refused if that is no longer
 the current one (Iceberg's specification, "Optimistic Concurrency"). Each has in its snapshot's
 summary the application and its version, the low watermark, and the process that made it. A process
-that takes the pipeline over makes a snapshot without files. So what a former owner holds follows
-no more, and when it loads the table again, it finds another owner.
+that takes the pipeline over makes a snapshot without files. So a former owner's commit no longer
+follows the current snapshot, and when it loads the table again, it finds another owner.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class IcebergCommits(OwnedTable):
-    """See TableCommits; OwnedTable says what the arguments are.
+    """The TableCommits of an Iceberg table; OwnedTable explains the arguments.
 
     Args:
         at_once: collects commits that are to become visible at one moment, with those to other

@@ -1,4 +1,4 @@
-"""The errors of pyiceberg and of a catalog's client, in our words."""
+"""The errors of pyiceberg and of a catalog's client as those of the sinks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from slackwater.spark_sink.errors import ObjectStoreError, PublishError, SinkErr
 def iceberg_errors(path: str) -> Iterator[None]:
     """Turn the errors of pyiceberg, of its catalog and of the store's client into ours.
 
-    A commit that failed for another reason than a conflict may have been made: who tries again
-    finds its version in the table.
+    A commit that failed for another reason than a conflict may have been made: a retry finds its
+    version in the table.
 
     Args:
         path: the table's, for messages.

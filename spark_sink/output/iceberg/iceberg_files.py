@@ -20,7 +20,7 @@ _DATA: Final = "data/"
 
 
 class IcebergFiles:
-    """See TableFiles. A catalog may say only when a table is created where its files are.
+    """The TableFiles of an Iceberg table, whose place may be unknown until it is created.
 
     Args:
         commits: the table's.
@@ -39,17 +39,17 @@ class IcebergFiles:
         return IcebergFiles(self._commits, self)
 
     def take_over(self, spark: SparkSession) -> None:
-        """Find the catalog, and remove what former owners left; see TableFiles."""
+        """Find the catalog, and remove former owners' files; see TableFiles."""
         self._commits.connect(spark)
         if self._commits.location is not None:
             self._files().take_over(spark)
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
-        """Return what writes the columns that the table was opened for; see TableFiles."""
+        """Return a writer of the columns that the table was opened for; see TableFiles."""
         return self._writer(self._commits.columns_of_files, partition_by)
 
     def writer_of_rows(self, columns: pa.Schema) -> FileWriter:
-        """Return what writes all columns of the table.
+        """Return a writer of all columns of the table.
 
         Args:
             columns: by columns_of_files().
@@ -57,7 +57,7 @@ class IcebergFiles:
         return self._writer(columns, self._commits.partition_columns)
 
     def plain(self) -> TableFiles:
-        """Return the files without what is the table's own: any rows can be written there."""
+        """Return the files without the table's columns: any rows can be written there."""
         return self._files()
 
     def _writer(self, columns: pa.Schema, partition_by: Sequence[str]) -> FileWriter:

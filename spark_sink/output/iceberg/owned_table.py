@@ -1,4 +1,4 @@
-"""An Iceberg table, and which process owns it."""
+"""An Iceberg table, and the process that owns it."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TRIES: Final = 20
-# For which credentials that a catalog hands out are used.
+# The time for which a catalog's credentials are used.
 _CREDENTIALS_S: Final = 600.0
 
 
 class OwnedTable:
-    """What a process knows of a table; see TableCommits.
+    """A table as a process knows it; see TableCommits.
 
     Args:
         place: the table's.
@@ -70,7 +70,7 @@ class OwnedTable:
         self._place = place
         self._has_lines = has_lines
         self._catalog: Catalog | None = None
-        # As this process left it; None if it may be otherwise since.
+        # The table as this process left it; None if it may have changed since.
         self._table: Table | None = None
         # None before this process took the table over, and without a table.
         self._owner: str | None = None
@@ -106,7 +106,7 @@ class OwnedTable:
 
     @property
     def location(self) -> str | None:
-        """Where the table's files are; None if its catalog says so only when it is created."""
+        """The place of the table's files; None if its catalog chooses it when it is created."""
         if self._place.namespace is None:
             return location_of(self._place.path)
         table = self.table
@@ -159,7 +159,7 @@ class OwnedTable:
         require_columns(self.path, column_types(table.schema()), written)
 
     def refresh(self) -> None:
-        """Have the table loaded anew: others may have altered it."""
+        """Have the table loaded again: others may have altered it."""
         self._table = None
 
     def property(self, name: str) -> str | None:
@@ -235,7 +235,7 @@ class OwnedTable:
             raise
 
     def _require_own(self) -> None:
-        """Refuse a table that was there already, and is none of a pipeline's.
+        """Refuse a table that was there already and belongs to no pipeline.
 
         Raises:
             ObjectStoreError: it is not; otherwise another process has just created it.
@@ -259,7 +259,7 @@ class OwnedTable:
                 return None
 
     def leave_as(self, table: Table) -> None:
-        """Note how this process has left the table with a commit."""
+        """Record the table as this process has left it with a commit."""
         self._table = table
 
     def loaded(self) -> Table:

@@ -66,18 +66,18 @@ class PendingCommit:
             try:
                 self._change(transaction, table)
             finally:
-                # Whatever happens from here on, the table may have changed.
+                # From here on, the table may have changed, even after an error.
                 self.owned.refresh()
             self._transaction = transaction
         return True
 
     def still_follows(self) -> bool:
-        """Return whether nobody has changed the table since the changes were collected."""
+        """Return whether the table is unchanged since the changes were collected."""
         self.owned.refresh()
         return still_follows(self.transaction, self.owned.loaded())
 
     def forget(self) -> None:
-        """Remove what prepare() has written."""
+        """Remove the files that prepare() has written."""
         if self._transaction is not None:
             self._forget(self._transaction._table)
             self._transaction = None
@@ -135,7 +135,7 @@ def _renew(commits: Sequence[PendingCommit]) -> None:
 
 
 def forget_all(commits: Sequence[PendingCommit]) -> None:
-    """Remove what was prepared for commits that are not made."""
+    """Remove the files prepared for commits that are not made."""
     for one in commits:
         one.forget()
 
@@ -148,7 +148,7 @@ class CommitsAtOnce:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Make what is added inside at the end, in one request if the catalog has such a request.
+        """Make the commits added inside at the end, in one request if the catalog supports that.
 
         Raises:
             ObjectStoreError, PublishError: see commit().

@@ -1,4 +1,4 @@
-"""Which snapshots of an Iceberg table are not needed any more."""
+"""The choice of an Iceberg table's snapshots that are not needed any more."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A snapshot in which files take the place of others, some rows of which may be gone.
+"""A snapshot in which files replace others, of which some rows may be deleted.
 
-pyiceberg's own has no files of deletes.
+pyiceberg's own rewrite has no delete files.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 def write_deletes(table: Table, file: IcebergFile, positions: pa.Array) -> IcebergFile:
-    """Write which rows of a data file are gone, in a file that no snapshot names yet.
+    """Write the positions of a data file's deleted rows to a file that no snapshot names yet.
 
     Args:
         table: in format version 2.

@@ -29,7 +29,7 @@ _FILES: Final = pa.schema({"path": pa.string(), "size": pa.int64(), "deletes": _
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads files in tasks.
+    """A reader of files in tasks.
 
     Attributes:
         options: see open_object_store().

@@ -1,4 +1,4 @@
-"""What an Iceberg table's snapshots say of the pipelines that committed them."""
+"""The summaries of an Iceberg table's snapshots, with the pipelines that committed them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINE: Final = "slackwater.line"
 def summary_of(
     application: str, version: int | None, owner: tuple[str, str], line: str | None
 ) -> dict[str, str]:
-    """Return what a snapshot says of a commit.
+    """Return the summary of a commit's snapshot.
 
     Args:
         application: names the writer.
@@ -85,5 +85,5 @@ def owner_of(metadata: TableMetadata, application: str) -> str | None:
 
 
 def fields_of(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return what a snapshot's summary says, which other writers' may lack."""
+    """Return the fields of a snapshot's summary, which other writers' may lack."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties

@@ -1,6 +1,6 @@
 """Files of Iceberg tables, by the client that writes everything else.
 
-So a pipeline has one kind of credentials, and one that retries: those of obstore.
+So a pipeline has one kind of credentials and one client that retries: obstore.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from pyiceberg.table import Table
 
-# What Iceberg's properties are among the options of open_object_store().
+# The options of open_object_store() by Iceberg's properties.
 _OPTIONS: Final[Mapping[str, str]] = {
     "s3.endpoint": "aws_endpoint",
     "s3.access-key-id": "aws_access_key_id",
@@ -37,7 +37,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "adls.auth.shared-key.account.name": "azure_storage_account_name",
     "adls.auth.shared-key.account.key": "azure_storage_account_key",
 }
-# What is never changed: lists of files, and files of rows.
+# Files that never change: lists of files, and files of rows.
 _IMMUTABLE: Final = (".avro", ".parquet")
 # In bytes: of an object that is kept in memory, and of all of them.
 _CACHED_MAX: Final = 1 << 20
@@ -203,7 +203,7 @@ class _Written(io.BytesIO):
         self._files = files
 
     def close(self) -> None:
-        """Write what has come."""
+        """Write the content."""
         if not self.closed:
             content = self.getvalue()
             self._file.size = len(content)
@@ -217,14 +217,14 @@ class _Written(io.BytesIO):
                 with unfinished.open("wb") as out:
                     out.write(content)
                     out.flush()
-                    # What names it survives a power cut.
+                    # The folder entry survives a power cut.
                     os.fsync(out.fileno())
                 unfinished.replace(path)
         super().close()
 
 
 def files_of(table: Table) -> StoreIO:
-    """Return how the files of a table are reached, of one of TablePlace's catalogs."""
+    """Return the FileIO of a table in one of TablePlace's catalogs."""
     files = table.io
     assert isinstance(files, StoreIO)  # noqa: S101 - these have no other
     return files
@@ -249,7 +249,7 @@ def local_path_of(location: str) -> Path:
 def store_options(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the options of open_object_store() for properties of a catalog or a table.
 
-    What they lack the environment has.
+    The environment supplies the rest.
     """
     options = {_OPTIONS[name]: value for name, value in properties.items() if name in _OPTIONS}
     if host := properties.get(_CLOUD_STORAGE):

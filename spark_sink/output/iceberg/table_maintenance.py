@@ -96,10 +96,10 @@ def _name(table: Table, entry: ManifestEntry) -> str:
 
 
 def _entries(table: Table) -> list[ManifestEntry]:
-    """Return a table's files, but for those of which some rows are gone.
+    """Return a table's files, except those with deleted rows.
 
     Raises:
-        ObjectStoreError: it cannot be told of which, or there are files of other formats.
+        ObjectStoreError: a delete file may be about several, or there are other formats.
     """
     snapshot = table.current_snapshot()
     data, without_some = list[ManifestEntry](), set[str]()
@@ -182,7 +182,7 @@ def _replace(table: Table, small: Sequence[IcebergFile], merged: IcebergFile) ->
 
 
 def expire(catalog: Catalog, identifier: tuple[str, ...], application: str, keep_s: float) -> None:
-    """Remove snapshots that nobody needs, and the files that only they have.
+    """Remove snapshots that are not needed, and the files that only they have.
 
     A table with branches or tags keeps all: its owner knows what they are for.
 

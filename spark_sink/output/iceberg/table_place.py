@@ -1,4 +1,4 @@
-"""Where an Iceberg table is: in a folder, or in a catalog that spark.conf defines."""
+"""The place of an Iceberg table: a folder, or a catalog that spark.conf defines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _IO: Final = f"{StoreIO.__module__}.{StoreIO.__qualname__}"
 
 @dataclass(frozen=True)
 class TablePlace:
-    """Where one table is.
+    """The place of one table.
 
     Attributes:
         path: the table's folder or URL; in a catalog only its last part counts, the table's name.

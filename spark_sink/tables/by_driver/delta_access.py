@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class DeltaAccess(DriverAccess):
-    """One table; see DriverAccess.
+    """The DriverAccess of a Delta table.
 
     Args:
         spark: a session.
@@ -60,7 +60,7 @@ class DeltaAccess(DriverAccess):
         return spark_schema(self._commits.snapshot.schema_json)
 
     def rename_column(self, name: str, new_name: str) -> None:
-        """Write the table again: not all readers know of names in the log; see DriverAccess."""
+        """Write the table again: not all readers support column mapping; see DriverAccess."""
 
         def change(snapshot: Snapshot) -> Sequence[Action]:
             self._require_free(snapshot)
@@ -86,7 +86,7 @@ class DeltaAccess(DriverAccess):
         self._commits.replace_table(change)
 
     def _require_free(self, snapshot: Snapshot) -> None:
-        """Require that a table asks no more of its rows than columns and types."""
+        """Require that a table has no demands on its rows beyond columns and types."""
         if features := [*demands_on_changes(snapshot), *demands_on_rows(snapshot)]:
             raise unsupported(self._commits.path, features)
 
@@ -110,7 +110,7 @@ class DeltaAccess(DriverAccess):
 
 
 def spark_schema(text: str) -> StructType:
-    """Return columns, which Delta's log writes down as Spark does."""
+    """Return columns, which Delta's log writes as Spark does."""
     from pyspark.sql.types import StructType
 
     schema: StructType = StructType.fromJson(json.loads(text))

@@ -1,4 +1,4 @@
-"""Reads the commits of a Delta table from its log, as Delta's protocol describes the files.
+"""The history of a Delta table, from the log's files as Delta's protocol describes them.
 
 DESCRIBE HISTORY does not show a commit's transaction identifier, which is the low watermark of the
 epoch that was merged with it, and needs Spark.
@@ -49,7 +49,7 @@ def read_history(path: str, application: str, options: Mapping[str, str]) -> His
     listed = [
         _commit(version, list(actions_of(text)), application)
         for version, text in zip(versions, texts, strict=True)
-        # It was removed since the names were listed.
+        # It was removed after the names were listed.
         if text is not None
     ]
     if not has_checkpoint:
@@ -129,7 +129,7 @@ def has_all_files(path: str, options: Mapping[str, str], version: int) -> bool:
 
 
 def _commit(version: int, actions: Collection[Action], application: str) -> Commit:
-    """Return what the actions of a commit say."""
+    """Return the commit of a version's actions."""
     merged = [
         action["txn"]["version"]
         for action in actions

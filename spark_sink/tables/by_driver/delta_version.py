@@ -32,7 +32,7 @@ LARGE: Final = 128 << 20
 
 
 class MergedVersion:
-    """One version, and what becomes of its files.
+    """One version, and the changes to its files.
 
     Args:
         data: the table's files.
@@ -57,7 +57,7 @@ class MergedVersion:
         self.files = [_File(self, rows, name, may_be_marked) for name in snapshot.files]
 
     def actions(self, added: Sequence[DataFile]) -> list[Action]:
-        """Return what the commit adds to the log.
+        """Return the actions that the commit adds to the log.
 
         Args:
             added: new files.
@@ -66,11 +66,11 @@ class MergedVersion:
         return [*marking, *self._actions, *map(add_action, added)]
 
     def replace(self, added: Mapping[str, Any]) -> None:
-        """Have a file go."""
+        """Remove a file."""
         self._actions.append(remove_action(added))
 
     def write_changes(self, changes: Sequence[pa.Table]) -> None:
-        """Write what a reader of changes is to see instead of what comes of the files."""
+        """Write the rows that readers of changes see instead of the changed files."""
         # Also of none: otherwise a reader takes all rows of files that go for changed ones.
         sink = pa.BufferOutputStream()
         pq.write_table(
@@ -83,7 +83,7 @@ class MergedVersion:
         self._actions.append(changes_action(name, len(content)))
 
     def mark(self, added: Mapping[str, Any], gone: pa.Array) -> None:
-        """Give a file other marks."""
+        """Replace a file's marks of deleted rows."""
         name, content, descriptor = encoded(gone)
         self._data.add(name, content)
         self.written.append(name)
@@ -108,7 +108,7 @@ class MergedVersion:
 
 
 class _File:
-    """See MergedFile."""
+    """A MergedFile of a Delta table."""
 
     def __init__(
         self, version: MergedVersion, rows: DeltaRows, name: str, may_be_marked: bool

@@ -1,8 +1,8 @@
 """A managed table that the driver and tasks write, without Spark's writers.
 
 Tasks write its files, or the driver those of a small epoch; its log has the commits. A process
-takes each table over that there is. One that it finds later it has to have created itself: another
-process may have written to any other.
+takes over every existing table. One that appears later has to be its own: another process may have
+written to any other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MakeMerge = Callable[[Sequence[MergedFile], pa.Schema, ChangedRows | None], File
 
 
 class DriverAccess(ABC):
-    """How one managed table is created, altered, appended to and merged into.
+    """The access to one managed table: to create, alter, append to and merge into it.
 
     Args:
         spark: a session.
@@ -145,7 +145,7 @@ class DriverAccess(ABC):
             rows: as latest_rows() makes them; None for no changes.
             columns: the columns of the rows, which the table has.
             merge_id: identifies the merge.
-            others: what becomes of other rows.
+            others: the treatment of other rows.
 
         Raises:
             ObjectStoreError: the table can't be merged into, or Arrow can't hold its rows.
@@ -171,7 +171,7 @@ class DriverAccess(ABC):
         merge_id: MergeId,
         others: OtherRows,
     ) -> None:
-        """Merge what Spark has made of an epoch, which the driver's memory holds; see merge().
+        """Merge an epoch that Spark has folded, in the driver's memory; see merge().
 
         Args:
             latest: the rows of latest_changes().
@@ -183,10 +183,10 @@ class DriverAccess(ABC):
         self.merge(rows, targets, merge_id, others)
 
     def publish_watermark(self, merge_id: MergeId) -> None:
-        """Write to the table's properties up to when it has all changes, in RFC 3339.
+        """Write the table's low watermark to its properties, in RFC 3339.
 
-        Nothing is written if the table states a later low watermark, or has merged a later epoch:
-        a former owner that wakes up takes nothing back, and states nothing that is not so.
+        Nothing is written if the table states a later low watermark, or has merged a later epoch: a
+        former owner that wakes up neither lowers it nor publishes a wrong one.
 
         Args:
             merge_id: of the epoch up to which it is complete.
@@ -207,7 +207,7 @@ class DriverAccess(ABC):
 
     @abstractmethod
     def _merge(self, make: MakeMerge, application: str, version: int) -> None:
-        """Commit a merge into the table as it is; again, if another commit comes before it."""
+        """Commit a merge into the table as it is, and again if another commit comes first."""
 
     def maintain(self, keep_s: float | None) -> None:
         """Compact the table, and remove old versions; see TableCommits."""
@@ -217,7 +217,7 @@ class DriverAccess(ABC):
         return self._log.has_committed(append_id.application, append_id.version)
 
     def _writer(self, schema: pa.Schema) -> FileWriter:
-        # Somebody may have altered the table, or ask for more of its rows.
+        # The table may have been altered, or have new demands on its rows.
         self._log.open(schema, ())
         return self._files.writer(self._log.partition_columns)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class IcebergAccess(DriverAccess):
-    """One table; see DriverAccess.
+    """The DriverAccess of an Iceberg table.
 
     Args:
         spark: a session.

@@ -26,7 +26,7 @@ _WITH_DELETES: Final = 2
 
 
 class IcebergVersion:
-    """One snapshot, and what becomes of its files.
+    """One snapshot, and the changes to its files.
 
     Args:
         table: as it was loaded.
@@ -34,7 +34,7 @@ class IcebergVersion:
     Attributes:
         files: the snapshot's.
         schema: the columns of new files.
-        removed: files that are not the table's any more.
+        removed: files that are no longer the table's.
         deletes: new files of deletes.
     """
 
@@ -47,7 +47,7 @@ class IcebergVersion:
 
 
 class _File:
-    """See MergedFile."""
+    """A MergedFile of an Iceberg table."""
 
     def __init__(self, version: IcebergVersion, task: FileScanTask) -> None:
         self._version = version

@@ -1,4 +1,4 @@
-"""What Spark has folded of an epoch that is too large for the driver alone, in the driver's memory.
+"""An epoch that is too large for the driver alone: folded by Spark, held in the driver's memory.
 
 It holds one row for each key that the epoch changes.
 """
@@ -33,7 +33,7 @@ def collected(
 ) -> pa.Table:
     """Return an epoch's changes as latest_rows() makes them.
 
-    They come by way of files of tasks: the JVM's memory need not hold them.
+    They come through files of tasks, so that the JVM's memory need not hold them.
 
     Args:
         latest: the rows of latest_changes().

@@ -1,5 +1,5 @@
-"""How a rescan makes mirrors equal to their tables again.
+"""The rescan, which makes mirrors equal to their tables again.
 
-- chunk_comparison: in what a mirror's rows differ from a chunk of its table, at one cut.
-- mirror_corrections: what corrects them: found after one epoch, merged with the next.
+- chunk_comparison: the differences of a mirror's rows from a chunk of its table, at one cut.
+- mirror_corrections: their corrections, found after one epoch and merged with the next.
 """

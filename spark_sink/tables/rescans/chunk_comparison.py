@@ -20,7 +20,7 @@ from slackwater.spark_sink.tables.row_merges.corrections import differences, typ
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# How many more rows of the mirror than of its table are read at once.
+# So many more rows of the mirror than of its table are read at once.
 _MORE_ROWS: Final = 1_000
 # More than a chunk has, so that some of them have vanished.
 _KEYS_MAX: Final = 40_000
@@ -34,9 +34,9 @@ class ChunkComparison:
     """The result for one chunk.
 
     Attributes:
-        wrong: what makes the mirror's rows equal, as latest_rows() makes it.
+        wrong: the changes that make the mirror's rows equal, as latest_rows() makes them.
         unconverted: the number of the table's rows with a value that is not of its column's type:
-            the mirror keeps what it has of them.
+            the mirror keeps its own versions of them.
         is_whole: False if the mirror has so many rows that are not in the table that only some of
             these are in wrong, and nothing else.
     """

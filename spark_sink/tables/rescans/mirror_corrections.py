@@ -1,9 +1,9 @@
-"""What a rescan has to correct in the mirrors: found after one epoch, merged with the next.
+"""The corrections of a rescan to mirrors: found after one epoch, merged with the next.
 
 A chunk of a table is compared with its mirror when both show the same low watermark. The rows that
-differ are merged together with the next epoch, by the same MERGE: what keeps a former owner from
-merging an epoch keeps it from correcting rows, too. The range is compared again after it, until
-nothing differs.
+differ are merged together with the next epoch, by the same MERGE: so a former owner, which can't
+merge an epoch, can't correct rows either. The range is compared again after it, until nothing
+differs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from slackwater.spark_sink.tables.row_merges.corrections import Corrections
 
 _log = logging.getLogger(__name__)
 
-# Of an epoch, which gets longer by them; the range is compared again after it.
+# They make an epoch longer; the range is compared again after it.
 _WRONG_ROWS_MAX: Final = 2_000
 
 
 class MirrorCorrections:
-    """Finds what differs in the mirrors, and keeps it for the next epoch."""
+    """The corrections to mirrors that await the next epoch."""
 
     def __init__(self) -> None:
         self._awaiting: dict[str, Corrections] = {}
@@ -49,7 +49,7 @@ class MirrorCorrections:
         self._awaiting[chunk.table] = Corrections(columns, chunk.low_watermark, wrong)
         return ChunkResult(is_done=False, corrected=wrong.num_rows)
 
-    def take(
+    def pop_for_epoch(
         self,
         changed: Mapping[str, Sequence[Column]],
         others: Collection[str],

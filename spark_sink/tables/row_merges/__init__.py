@@ -1,8 +1,8 @@
-"""What an epoch does to the rows of mirrors, and to their files.
+"""The merge of an epoch into the rows of mirrors, and into their files.
 
-- row_changes: what an epoch does to each row.
+- row_changes: the effect of an epoch on each row.
 - small_epoch: the records of an epoch, and the rows that it changes in a table, in Arrow.
-- file_merge: which files of a table change; merged_rows: what becomes of their rows.
+- file_merge: the files of a table that change; merged_rows: their new rows.
 - changed_rows: the rows that a merge changes, for readers of changes.
-- corrections: what a rescan has to correct in a table, in Arrow, and what an epoch does after it.
+- corrections: those of a rescan to a table, in Arrow, and an epoch's changes after them.
 """

@@ -16,7 +16,7 @@ def changes_schema(columns: pa.Schema) -> pa.Schema:
 
 
 class ChangedRows:
-    """Collects them.
+    """A collector of changed rows.
 
     Attributes:
         tables: the rows, with the kind of change.

@@ -1,4 +1,4 @@
-"""What has to be corrected in a mirror so that it equals its table in a range of keys."""
+"""The corrections that make a mirror equal to its table in a range of keys."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def typed_rows(
 def differences(
     expected: TypedRows, actual: pa.Table, columns: Sequence[Column], at: datetime
 ) -> pa.Table:
-    """Return what makes the actual rows equal to the expected ones, as latest_rows() has it.
+    """Return the changes that make actual rows equal to expected ones, as latest_rows() has them.
 
     Args:
-        expected: the table's rows. The mirror keeps what it has of those that can't be converted.
+        expected: the table's rows. The mirror keeps its versions of those that can't be converted.
         actual: the rows of the mirror, in the same columns.
         columns: the mirror's.
         at: as of when the expected rows were read.
@@ -113,7 +113,7 @@ def differences(
 def vanished(
     expected: TypedRows, actual: pa.Table, columns: Sequence[Column], at: datetime
 ) -> pa.Table:
-    """Return the actual rows that are none of the expected ones as deleted, like differences().
+    """Return the actual rows that are not expected, as deleted, like differences().
 
     Args:
         expected, columns, at: see differences().
@@ -129,7 +129,7 @@ def vanished(
 def with_corrections(
     latest: pa.Table, corrections: pa.Table, columns: Sequence[Column]
 ) -> pa.Table:
-    """Return what an epoch does to a table's rows after they were corrected.
+    """Return the changes of an epoch to a table's rows after they were corrected.
 
     Args:
         latest: as latest_rows() makes them, or Spark, whose types may differ in names.

@@ -1,4 +1,4 @@
-"""The merge of an epoch into a table, in Arrow: which files change, and to what.
+"""The merge of an epoch into a table's files, in Arrow.
 
 A small file with changed rows is written again. Of a large one marks beside it say which rows are
 gone (Delta's protocol, "Deletion Vectors"; Iceberg's specification, "Position Delete Files"), and
@@ -33,7 +33,7 @@ from slackwater.spark_sink.tables.table_changes import OtherRows
 
 # In bytes, compressed: a smaller file is written again.
 SMALL: Final = 16 << 20
-# Of which more rows are gone, a file is written again.
+# A file with a larger part of its rows deleted is written again.
 _GONE_SHARE_MAX: Final = 0.25
 # Of an object store, where each file takes two requests or more, and of a disk: of so many files
 # a merge makes one.
@@ -54,7 +54,7 @@ class MergedFile(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many rows it has, with those that are gone."""
+        """The number of its rows, with deleted ones."""
 
     def gone(self) -> pa.Array | None:
         """Return the places of the rows that are gone; None for none."""
@@ -70,10 +70,10 @@ class MergedFile(Protocol):
         """
 
     def replace(self) -> None:
-        """Have the file go, whose rows are written again."""
+        """Remove the file, whose rows are written again."""
 
     def mark(self, gone: pa.Array) -> None:
-        """Have rows go, by marks in the place of those that there are.
+        """Mark rows as deleted, with marks that replace the present ones.
 
         Args:
             gone: the places of all of them.
@@ -88,9 +88,9 @@ class FileMerge:
         schema: the table's columns, as new files have them.
         latest: as latest_rows() makes them; None for no changes.
         columns: the columns of the rows, which the table has.
-        others: what becomes of other rows.
+        others: the treatment of other rows.
         files_max: of so many files the small ones become one.
-        changes: takes the rows that change, before and after; None for nobody.
+        changes: collects the rows that change, before and after; None to collect none.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class FileMerge:
         return pc.if_else(is_gone(0, len(in_latest), gone), None, in_latest)
 
     def _may_have_keys(self, file: MergedFile) -> bool:
-        """Return whether a file's bounds leave room for the keys that change."""
+        """Return whether a file may have keys that change, by its bounds."""
         for column in self._key:
             changed, there = self._key_bounds.get(column.name), file.bounds(column.name)
             if changed and there and (changed[1] < there[0] or changed[0] > there[1]):
@@ -185,7 +185,7 @@ class FileMerge:
     def _rewritten(
         self, file: MergedFile, in_latest: pa.Array, gone: pa.Array | None
     ) -> Iterator[pa.Table]:
-        """Yield what becomes of all rows of a file."""
+        """Yield the merged rows of a whole file."""
         file.replace()
         for first, rows in file.read(self._schema):
             at = in_latest.slice(first, rows.num_rows)
@@ -196,7 +196,7 @@ class FileMerge:
             yield self._updated(rows.filter(pc.is_valid(at)), at.drop_null())
 
     def _changed(self, file: MergedFile, in_latest: pa.Array) -> Iterator[pa.Table]:
-        """Yield what becomes of the changed rows of a file."""
+        """Yield the merged rows in place of a file's changed ones."""
         assert self._latest is not None  # noqa: S101 - there are changed ones
         changes = self._latest.take(in_latest.drop_null())
         if self._changes is None and self._are_whole(changes):
@@ -208,7 +208,7 @@ class FileMerge:
                 yield self._updated(rows.filter(pc.is_valid(at)), at.drop_null())
 
     def _are_whole(self, changes: pa.Table) -> bool:
-        """Return whether changes say all of their rows, of which the files need not be read."""
+        """Return whether changes have whole rows, for which the files need not be read."""
         names = {column.name for column in self._columns}
         marks = {IS_MARKED_DELETED, CHANGED_AT} if self._others.are_kept else set()
         has_all = set(self._schema.names) <= names | marks
@@ -232,7 +232,7 @@ class FileMerge:
         return inserted_rows(latest, self._columns, self._schema, keeps_deleted=keeps_deleted)
 
     def _after(self, rows: pa.Table) -> pa.Table:
-        """Return what becomes of rows that the epoch does not change."""
+        """Return rows that the epoch does not change as they are after it."""
         after = self._other(rows)
         if self._changes is not None and self._changes_others:
             if after.num_rows:

@@ -1,4 +1,4 @@
-"""What a merge makes of a table's rows, in Arrow."""
+"""A table's rows after a merge, in Arrow."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def updated_rows(
     *,
     keeps_deleted: bool,
 ) -> pa.Table:
-    """Return what becomes of rows that an epoch changes.
+    """Return rows that an epoch changes as they are after it.
 
     Args:
         rows: of the mirror, with all of its columns.
-        latest: what the epoch does to each of them, in the same order; as latest_rows() makes them.
-        columns: the columns of which the epoch says something.
+        latest: the epoch's change to each of them, in the same order; as latest_rows() makes them.
+        columns: those that the epoch's changes name.
         keeps_deleted: a deleted row stays with its last values, and is marked as deleted.
     """
     is_deleted = _one(latest, IS_DELETED)
@@ -70,7 +70,7 @@ def updated_rows(
             continue
         new, old = _one(latest, column.name), _one(rows, column.name)
         is_new = pc.and_(pc.invert(is_deleted), _is_new(latest, column))
-        # if_else() takes no lists.
+        # if_else() does not support lists.
         both = pa.concat_arrays([new.cast(old.type), old])
         at = pa.array(range(len(old)), pa.int64())
         unchanged = pc.add(at, len(old))
@@ -91,8 +91,8 @@ def inserted_rows(
     """Return the rows that an epoch inserts.
 
     Args:
-        latest: what the epoch does to rows that the mirror does not have.
-        columns: the columns of which the epoch says something; the mirror's others are NULL.
+        latest: the epoch's changes to rows that the mirror does not have.
+        columns: those that the epoch's changes name; the mirror's others are NULL.
         schema: the mirror's.
         keeps_deleted: a deleted row is inserted, too, marked as deleted.
     """

@@ -1,6 +1,6 @@
-"""What the changes of an epoch do to each row of a table.
+"""The effect of an epoch's changes on each row of a table.
 
-The rules are those of sql.latest_changes, which says them to Spark.
+The rules are those of sql.latest_changes, which expresses them in Spark SQL.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 # The columns of small_epoch.latest_rows() besides the table's begin with it. No mirror has a column
-# of its table's that does: see mirror_table.require_own_names().
+# of its table's that does, by mirror_table.require_own_names().
 LATEST: Final = "_latest_"
 IS_DELETED: Final = f"{LATEST}is_deleted"
 IS_WHOLE: Final = f"{LATEST}is_whole"
@@ -50,11 +50,11 @@ class Mod:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """What an epoch does to a row.
+    """The effect of an epoch on a row.
 
     Attributes:
         is_deleted: the row is gone.
-        is_whole: the changes have the whole row: what is not in values is NULL.
+        is_whole: the changes have the whole row: columns not in values are NULL.
         values: the JSON values that the changes have, by column.
         commit_timestamp: the latest change's.
     """
@@ -66,7 +66,7 @@ class RowChange:
 
 
 def latest_by_key(mods: Iterable[Mod]) -> dict[str, RowChange]:
-    """Return what the mods of a table, in their order, do to each row, by the JSON of its key."""
+    """Return the effect of a table's mods, in their order, on each row, by the JSON of its key."""
     latest: dict[str, RowChange] = {}
     for mod in mods:
         latest[mod.key] = _after(latest.get(mod.key), mod)

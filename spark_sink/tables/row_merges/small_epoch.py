@@ -1,4 +1,4 @@
-"""A small epoch on the driver, in Arrow: for a few changed rows a job of Spark's takes too long."""
+"""A small epoch on the driver, in Arrow: a job of Spark's would take too long for a few rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BETWEEN_COLUMNS: Final = "\x1e"
 
 
 def latest_rows(changes: Mapping[str, RowChange], columns: Sequence[Column]) -> pa.Table:
-    """Return what an epoch does to a table's rows as Arrow.
+    """Return the effect of an epoch on a table's rows as Arrow.
 
     Args:
         changes: by the JSON of the key.
@@ -91,7 +91,7 @@ class SmallEpoch:
     """
 
     def __init__(self, records: pa.Table) -> None:
-        # Spark's Parquet files do not say that times are in UTC.
+        # Spark's Parquet files do not record that times are in UTC.
         times = records.column(_AT).cast(_TIME)
         at = records.schema.get_field_index(_AT)
         self._records = records.set_column(at, _AT, times).select(_READ).combine_chunks()
@@ -122,7 +122,7 @@ class SmallEpoch:
         return {table: columns_from_records(lists) for table, lists in sorted(by_table.items())}
 
     def latest(self, table: str) -> dict[str, RowChange]:
-        """Return what the epoch does to each row of a table, by the JSON of its key."""
+        """Return the effect of the epoch on each row of a table, by the JSON of its key."""
         records = self._records.filter(pc.equal(self._records.column("table_name"), table))
         return latest_by_key(_mods(records))
 

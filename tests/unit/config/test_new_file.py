@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from slackwater.commands.init import InitOptions, ask, create_statement, init
+from slackwater.commands.init import InitOptions, create_statement, init, prompt_at_terminal
 from slackwater.config.load import load_settings
 from slackwater.config.new_file import SINKS, NewPipeline, settings_text
 from slackwater.errors import SettingsError
@@ -158,8 +158,8 @@ def test_a_question_is_asked_until_the_answer_is_one_of_the_values(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("parket\nkafka\n\n"))
-    assert ask("Sink", ["parquet", "kafka"], "parquet") == "kafka"
-    assert ask("Sink", ["parquet", "kafka"], "parquet") == "parquet"
+    assert prompt_at_terminal("Sink", ["parquet", "kafka"], "parquet") == "kafka"
+    assert prompt_at_terminal("Sink", ["parquet", "kafka"], "parquet") == "parquet"
     captured = capsys.readouterr()
     assert captured.err.count("Sink (parquet, kafka) [parquet]:") == 3
     assert captured.out.strip() == ""

@@ -71,7 +71,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def test_the_first_epoch_after_three_minutes_makes_it_ready_though_the_clock_is_still_asked(
     scene: Scene,
 ) -> None:
-    scene.clock.look()
+    scene.clock.read()
     scene.commit()
     assert scene.after(1) is None
     reasons = [scene.after(1) for _ in range(OUTAGE_S)]
@@ -90,7 +90,7 @@ def test_the_first_epoch_after_three_minutes_makes_it_ready_though_the_clock_is_
 def test_a_store_that_does_not_answer_is_named_and_not_spanner(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.clock.look()
+    scene.clock.read()
     scene.commit()
     assert scene.after(0) is None
 
@@ -111,7 +111,7 @@ def test_a_poll_asks_only_the_store(scene: Scene) -> None:
     asking = threading.Thread(target=answer.wait)
     scene.clock._read_ns = lambda: asking.join() or 0  # type: ignore[func-returns-value]
     asking.start()
-    looking = threading.Thread(target=scene.clock.look)
+    looking = threading.Thread(target=scene.clock.read)
     looking.start()
     scene.commit()
     assert scene.after(1) is None
@@ -122,7 +122,7 @@ def test_a_poll_asks_only_the_store(scene: Scene) -> None:
 
 def test_a_failure_that_the_store_can_not_be_told_makes_it_unready(scene: Scene) -> None:
     """The disk of the store is full: it is read as before, and its last state was running."""
-    scene.clock.look()
+    scene.clock.read()
     scene.commit()
     assert scene.after(1) is None
     scene.supervisor.unrecorded = (PipelineState.FAILED, "database or disk is full")

@@ -112,7 +112,7 @@ def test_an_epoch_is_recorded_once_however_often_it_is_seen(store: Store) -> Non
     plan(store, 1, 2)
     query = Progresses(progress(0, None, 1), progress(1, 1, 2))
     for _ in range(3):
-        scene.recorder.look(query)
+        scene.recorder.record_committed(query)
     assert scene.recorder.epochs == 2
     assert scene.epochs == [1]
     (epoch,) = last_epochs(store, "orders", limit=10)
@@ -126,33 +126,33 @@ def test_an_epoch_is_recorded_once_however_often_it_is_seen(store: Store) -> Non
 def test_epochs_between_two_looks_are_recorded_too(store: Store) -> None:
     scene = Scene(store)
     query = Progresses(progress(0, None, 1))
-    scene.recorder.look(query)
+    scene.recorder.record_committed(query)
     query.texts += [progress(1, 1, 2), progress(2, 2, 3), progress(3, 3, 4)]
-    scene.recorder.look(query)
+    scene.recorder.record_committed(query)
     assert scene.epochs == [1, 2, 3]
 
 
 def test_a_progress_without_anything_new_is_no_epoch(store: Store) -> None:
     scene = Scene(store)
-    scene.recorder.look(Progresses())
-    scene.recorder.look(Progresses(progress(5, 1, 1)))
+    scene.recorder.record_committed(Progresses())
+    scene.recorder.record_committed(Progresses(progress(5, 1, 1)))
     assert scene.recorder.epochs == 0
 
 
 def test_the_end_is_reached_with_the_epoch_that_reaches_it(store: Store) -> None:
     scene = Scene(store, until_ns=after(3))
     query = Progresses(progress(0, None, 2))
-    scene.recorder.look(query)
+    scene.recorder.record_committed(query)
     assert not scene.recorder.has_reached_end
     query.texts.append(progress(1, 2, 3))
-    scene.recorder.look(query)
+    scene.recorder.record_committed(query)
     assert scene.recorder.has_reached_end
 
 
 def test_a_commit_by_a_former_owner_shows_the_lost_lease_and_records_nothing(store: Store) -> None:
     scene = Scene(store)
     acquire_lease(store, "orders", "another", read_lease(store, "orders"))
-    scene.recorder.look(Progresses(progress(0, None, 1), progress(1, 1, 2)))
+    scene.recorder.record_committed(Progresses(progress(0, None, 1), progress(1, 1, 2)))
     assert scene.lost.is_set()
     assert scene.recorder.epochs == 0
     assert scene.reports == []
@@ -165,18 +165,18 @@ def test_a_run_that_has_caught_up_ends_when_all_is_read_again(store: Store) -> N
     rescan = Rescan("orders", "Orders", 1, REQUESTED)
     request_rescans(store, [rescan])
     scene = Scene(store, until_ns=after(2))
-    scene.recorder.look(Progresses(progress(0, None, 2)))
+    scene.recorder.record_committed(Progresses(progress(0, None, 2)))
     assert not scene.recorder.has_reached_end
     done = replace(rescan, state=RescanState.DONE)
     assert record_rescan(store, done, generation=scene.generation)
-    scene.recorder.look(Progresses(progress(1, 2, 3)))
+    scene.recorder.record_committed(Progresses(progress(1, 2, 3)))
     assert scene.recorder.has_reached_end
 
 
 def test_a_pipeline_ends_for_good_whatever_is_being_read_again(store: Store) -> None:
     request_rescans(store, [Rescan("orders", "Orders", 1, REQUESTED)])
     scene = Scene(store, until_ns=after(2), end_ns=after(2))
-    scene.recorder.look(Progresses(progress(0, None, 2)))
+    scene.recorder.record_committed(Progresses(progress(0, None, 2)))
     assert scene.recorder.has_reached_end
 
 
@@ -190,12 +190,12 @@ def test_a_store_out_of_reach_keeps_neither_the_query_nor_the_program_from_going
 
     with monkeypatch.context() as broken:
         broken.setattr(Store, "write", fail)
-        scene.recorder.look(Progresses(progress(0, None, 2)))
+        scene.recorder.record_committed(Progresses(progress(0, None, 2)))
     assert scene.recorder.epochs == 0
     assert scene.recorder.has_reached_end
     # The next epoch's commit says all that this one would have.
     plan(store, 2, 3)
-    scene.recorder.look(Progresses(progress(1, 2, 3)))
+    scene.recorder.record_committed(Progresses(progress(1, 2, 3)))
     pipeline = store.pipeline("orders")
     assert pipeline is not None
     assert pipeline.low_watermark_ns == after(3)

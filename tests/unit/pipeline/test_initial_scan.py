@@ -90,11 +90,11 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_the_rest_takes_as_long_as_what_was_done_since_it_was_resumed() -> None:
     assert Progress(120, 48, 0, 60.0).percent == 40
-    assert Progress(120, 48, 0, 60.0).left_s == 90.0
-    assert Progress(120, 60, 48, 12.0).left_s == 60.0
-    assert Progress(120, 48, 48, 9.0).left_s is None
+    assert Progress(120, 48, 0, 60.0).remaining_s == 90.0
+    assert Progress(120, 60, 48, 12.0).remaining_s == 60.0
+    assert Progress(120, 48, 48, 9.0).remaining_s is None
     assert Progress(120, 119, 0, 9.0).percent == 99
-    assert (Progress(0, 0, 0, 0.0).percent, Progress(0, 0, 0, 0.0).left_s) == (100, 0.0)
+    assert (Progress(0, 0, 0, 0.0).percent, Progress(0, 0, 0, 0.0).remaining_s) == (100, 0.0)
 
 
 def test_a_scan_adds_every_chunk(scanned: Run) -> None:

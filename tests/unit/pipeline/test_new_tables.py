@@ -22,5 +22,5 @@ def test_an_epoch_that_nobody_has_looked_at_is_not_published_unless_it_is_long_p
     no_store: Any = None
     new = NewTables("orders", unreadable, no_store, 1, every_s=0.0)
     with pytest.raises(UnavailableError):
-        new.look(time.time_ns())
-    assert new.look(time.time_ns() - seconds_to_ns(7_200)) == []
+        new.request_new(time.time_ns())
+    assert new.request_new(time.time_ns() - seconds_to_ns(7_200)) == []

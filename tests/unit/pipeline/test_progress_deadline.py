@@ -61,5 +61,5 @@ def test_what_moves_or_rests_is_left_alone(look: Callable[[], Hashable | None]) 
     assert watched(look, 20.0, until=0.5) == []
     looks = ProgressDeadline(look, 1.0, lambda seconds: None, monotonic_s=count().__next__)
     for _ in range(5):
-        looks.look()
+        looks.check()
         assert not looks._standstill.is_over(looks._standstill.since_s + 0.5, 1.0)

@@ -39,32 +39,32 @@ class Spanner:
 def test_the_difference_between_the_clocks_is_kept_while_spanner_is_away() -> None:
     spanner = Spanner()
     assert spanner.ahead_s() == 0
-    spanner.clock.look()
+    spanner.clock.read()
     assert spanner.ahead_s() == pytest.approx(5, abs=0.001)
     spanner.is_away = True
     for _ in range(5):
         spanner.answer_s = 36
         with pytest.raises(UnavailableError):
-            spanner.clock.look()
+            spanner.clock.read()
         assert spanner.ahead_s() == pytest.approx(5, abs=0.001)
 
 
 def test_a_slow_answer_changes_the_clock_only_if_there_is_no_better_one() -> None:
     spanner = Spanner()
     spanner.answer_s = 20
-    spanner.clock.look()
+    spanner.clock.read()
     assert spanner.ahead_s() == pytest.approx(5, abs=10)
     spanner.answer_s = 0.2
-    spanner.clock.look()
+    spanner.clock.read()
     spanner.answer_s = 30
-    spanner.clock.look()
+    spanner.clock.read()
     assert spanner.ahead_s() == pytest.approx(5, abs=0.001)
     assert spanner.clock.silent_s is None
 
 
 def test_spanner_is_silent_when_more_than_one_answer_is_missing() -> None:
     spanner = Spanner()
-    spanner.clock.look()
+    spanner.clock.read()
     spanner.now_s += 20
     assert spanner.clock.silent_s is None
     spanner.now_s += 20

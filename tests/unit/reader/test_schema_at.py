@@ -11,7 +11,7 @@ from slackwater.reader.database.schema_at import (
     Recreated,
     SchemaAt,
     recreated,
-    times_to_look_at,
+    times_to_compare,
 )
 
 SECOND = 10**9
@@ -43,7 +43,7 @@ def test_what_is_gone_or_stays_is_not_created() -> None:
 
 @given(st.integers(0, 10**18), st.integers(0, 10**6 * SECOND))
 def test_the_times_begin_and_end_with_the_span_and_are_few(start_ns: int, span_ns: int) -> None:
-    times = times_to_look_at(start_ns, start_ns + span_ns)
+    times = times_to_compare(start_ns, start_ns + span_ns)
     assert (times[0], times[-1]) == (start_ns, start_ns + span_ns)
     assert times == sorted(times)
     assert len(times) <= 18

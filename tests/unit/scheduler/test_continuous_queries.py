@@ -39,7 +39,7 @@ class AskedQuery:
 
     watermark_ns = open_ms = silent_ms = stalls = 0
     retried: Mapping[str, int] = MappingProxyType({})
-    was_asked = True
+    queried_source = True
     is_cancelled = False
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
@@ -73,7 +73,7 @@ class Reader:
         self.starts = 0
         self._frames_max = frames_max
 
-    def take(self, request: Request) -> Iterator[Frame]:
+    def read(self, request: Request) -> Iterator[Frame]:
         self.requests.append(request)
         bytes_max = None if request.bytes_max is None else self.bytes_max
         for number, frame in enumerate(frames(request.wanted, self.portions, bytes_max)):
@@ -86,7 +86,7 @@ class Reader:
 
 
 class NoReader(Reader):
-    def take(self, request: Request) -> Iterator[Frame]:
+    def read(self, request: Request) -> Iterator[Frame]:
         raise ConnectionRefusedError
 
 
@@ -129,7 +129,7 @@ def test_one_request_is_enough_for_all_partitions_of_a_task() -> None:
     assert read(queries, "p")[:2] == (["1", "2"], [children(3)])
     delivered, announced, query = read(queries, "q")
     assert (delivered, announced) == (["4"], [])
-    assert not query.was_asked
+    assert not query.queried_source
     assert query.watermark_ns == END_NS
     assert len(reader.requests) == 1
     assert source.asked == []
@@ -140,7 +140,7 @@ def test_what_the_reader_process_does_not_have_spanner_is_asked_for() -> None:
     assert read(queries, "p")[0] == ["1"]
     delivered, _, query = read(queries, "q")
     assert delivered == ["0"]
-    assert query.was_asked
+    assert query.queried_source
     assert source.asked == ["q"]
 
 
@@ -231,13 +231,13 @@ def test_frames_hold_what_they_were_made_of(
         made = list(frames(wanted, expected, bytes_max))
     for frame in made:
         rows = frame.rows().column("record_sequence").to_pylist()
-        for share in frame.shares:
-            records, others = got.setdefault(share.position, ([], []))
-            records += rows[: share.rows]
-            others += share.others
-            rows = rows[share.rows :]
+        for entry in frame.entries:
+            records, others = got.setdefault(entry.position, ([], []))
+            records += rows[: entry.rows]
+            others += entry.others
+            rows = rows[entry.rows :]
         assert rows == []
-    left = set(made[-1].left)
+    left = set(made[-1].deferred)
     assert set(got) == set(range(len(of_partitions))) - left
     for position, (records, others) in got.items():
         portion = expected[wanted[position]]

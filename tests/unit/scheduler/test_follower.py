@@ -125,7 +125,7 @@ async def take(
 ) -> list[str] | None:
     """Return the record_sequences of a partition's data change records; None if it is not held."""
     want = Wanted(key(token), at(start))
-    portions = await follower.take([want], at(end), wait_s=wait_s)
+    portions = await follower.portions([want], at(end), wait_s=wait_s)
     if want not in portions:
         return None
     return sequences(portions[want])
@@ -343,6 +343,6 @@ def test_with_mutable_key_ranges_started_partitions_are_followed_and_ends_are_en
         assert queries.opened[1][1] == at(1) - 500
         assert await take(follower, "p", 0, 8) == ["2"]
         want = Wanted(key("q"), at(1) - 500)
-        assert want in await follower.take([want], at(8), wait_s=0)
+        assert want in await follower.portions([want], at(8), wait_s=0)
 
     following(test, MUTABLE)

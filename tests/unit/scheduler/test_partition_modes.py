@@ -15,7 +15,7 @@ from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
-from slackwater.scheduler.tasks.partition_reader import Shown
+from slackwater.scheduler.tasks.partition_reader import PartitionFacts
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap, Partition, PartitionKey, TaskCounts
@@ -25,7 +25,7 @@ from slackwater.timestamp import format_rfc3339
 
 MUTABLE, IMMUTABLE = PartitionMode.MUTABLE_KEY_RANGE, PartitionMode.IMMUTABLE_KEY_RANGE
 FIRST_NS, NEXT_NS, LAST_NS = (1_769_850_000_000_000_500 + i * 10**9 for i in range(3))
-START = Shown(None, (Partition("new", FIRST_NS + 500_000_000),))
+START = PartitionFacts(None, (Partition("new", FIRST_NS + 500_000_000),))
 
 
 class Source:

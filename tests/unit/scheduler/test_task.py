@@ -24,7 +24,7 @@ from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
-from slackwater.scheduler.tasks.partition_reader import Shown
+from slackwater.scheduler.tasks.partition_reader import PartitionFacts
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.errors import PlanMissingError
@@ -55,7 +55,7 @@ def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
 class ScriptedQuery:
     watermark_ns = open_ms = silent_ms = stalls = 0
     retried: Mapping[str, int] = MappingProxyType({})
-    was_asked = True
+    queried_source = True
 
     def __init__(self, records: Sequence[ChangeRecord], stream: ScriptedStream) -> None:
         self._records = records
@@ -254,7 +254,9 @@ def test_a_task_that_is_stopped_with_a_claimed_child_unread_is_not_sealed(
     has_claimed, is_stopped = threading.Event(), threading.Event()
     finish, stop = TaskAttempt.finish, OpenQueryReporter.stop
 
-    def finish_and_wait(attempt: TaskAttempt, ended: Mapping[Partition, Shown]) -> list[Partition]:
+    def finish_and_wait(
+        attempt: TaskAttempt, ended: Mapping[Partition, PartitionFacts]
+    ) -> list[Partition]:
         claimed = finish(attempt, ended)
         has_claimed.set()
         assert is_stopped.wait(60)

@@ -53,7 +53,7 @@ def end(token: str, time_ns: int) -> PartitionEndRecord:
 class ScriptedQuery:
     watermark_ns = open_ms = silent_ms = stalls = 0
     retried: Mapping[str, int] = MappingProxyType({})
-    was_asked = True
+    queried_source = True
 
     def __init__(self, records: Sequence[ChangeRecord]) -> None:
         self._records = records

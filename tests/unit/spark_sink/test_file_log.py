@@ -11,7 +11,7 @@ import pytest
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output import commit_log
-from slackwater.spark_sink.output.commit_log import KEPT, CommittedFile
+from slackwater.spark_sink.output.commit_log import COMMITS_KEPT, CommittedFile
 from tests.support.file_places import (
     PLACES,
     FilePlace,
@@ -32,7 +32,15 @@ STEPS_MIN = 10
 in_each_place = pytest.mark.parametrize("kind", PLACES.values(), ids=list(PLACES))
 
 # So many epochs that the commits of the former owner are removed, all or some of them.
-SUCCESSORS_EPOCHS = (0, 1, KEPT - 1, KEPT, KEPT + 1, KEPT + 2, 2 * KEPT)
+SUCCESSORS_EPOCHS = (
+    0,
+    1,
+    COMMITS_KEPT - 1,
+    COMMITS_KEPT,
+    COMMITS_KEPT + 1,
+    COMMITS_KEPT + 2,
+    2 * COMMITS_KEPT,
+)
 
 
 @pytest.mark.parametrize("takes_over", [False, True])
@@ -125,7 +133,7 @@ def test_a_former_owner_that_wakes_while_old_commits_are_removed_publishes_nothi
         former = owner(place)
         former.publish(1)
         # Each adds a commit, and removes none.
-        for _ in range(KEPT + 3):
+        for _ in range(COMMITS_KEPT + 3):
             owner(place)
         last = owner(place)
 
@@ -305,7 +313,7 @@ def test_processes_that_all_think_they_own_the_output_publish_each_number_once(
     kind: type[FilePlace], part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that a process often wakes when its number is free again.
-    monkeypatch.setattr(commit_log, "KEPT", 2)
+    monkeypatch.setattr(commit_log, "COMMITS_KEPT", 2)
     refused = 0
     for seed in range(part, 200, 2):
         place, times = live(kind, seed)

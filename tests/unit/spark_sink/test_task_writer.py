@@ -133,7 +133,7 @@ def test_a_worker_of_a_cluster_takes_the_umask_of_the_program_that_started_spark
     monkeypatch.setenv("SLACKWATER_WORKER_UMASK", "027")
     own = os.umask(0o022)
     try:
-        LocalFile(str(tmp_path / "tasks"), "part").take(is_staged=True)
+        LocalFile(str(tmp_path / "tasks"), "part").close_and_name(is_staged=True)
     finally:
         os.umask(own)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tasks").rglob("*")]
