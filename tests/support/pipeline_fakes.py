@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
+
+import pytest
 
 from slackwater.pipeline.epochs.recorder import ProgressSource
 from slackwater.pipeline.epochs.report import EpochReport
@@ -112,6 +116,7 @@ class World:
 
     def run_query(self, state: State = State.STARTING) -> Action:
         """Run the query runner alone, from a state."""
+        self.starts += 1
         self.lifecycle._state = state
         return self._runner().run()
 
@@ -231,3 +236,84 @@ class World:
         if self.on_query:
             self.on_query.pop(0)(query)
         return query
+
+
+@dataclass(frozen=True)
+class Life:
+    """What happens to a pipeline, and what it has recorded and done when its run is over.
+
+    Attributes:
+        mode: that of its process.
+        ends: what the run returns, or the kind of error that it raises.
+        states: those that were recorded.
+        later: what is desired from a second on, or what else happens then.
+        desired: what is desired at first.
+        on_start: how the first starts fail, the first one first; or what else happens at them.
+        on_query: the same of the queries.
+        is_owned_elsewhere: whether another process has the lease at first.
+        starts: how often the pipeline was started.
+        queries: how many queries there were; None where it is not of interest.
+        query_ends: how the last one was ended; None where it is not of interest.
+        epochs: how many were recorded; None where it is not of interest.
+        failures: how many were counted.
+        reason: a part of the last one that was recorded with a state; none was where it is empty.
+    """
+
+    mode: RunMode
+    ends: Action | type[Exception]
+    states: Sequence[str]
+    later: Mapping[float, DesiredState | Callable[[World], None]] = field(default_factory=dict)
+    desired: DesiredState = DesiredState.RUNNING
+    on_start: Sequence[Exception | Callable[[World], None]] = ()
+    on_query: Sequence[Exception | Callable[[World], None]] = ()
+    is_owned_elsewhere: bool = False
+    starts: int = 1
+    queries: int | None = None
+    query_ends: Sequence[str] | None = None
+    epochs: int | None = None
+    failures: int = 0
+    reason: str = ""
+
+    def lived(self, run: Callable[[World], Action] = World.run) -> World:
+        """Live it, check that it was as it says, and return the world for more to look at.
+
+        Args:
+            run: has the world run the pipeline, or a part of it.
+        """
+        world = World(self.mode)
+        world.desired = self.desired
+        world.is_owned_elsewhere = self.is_owned_elsewhere
+        world.on_start += [partial(_happen, world, event) for event in self.on_start]
+        world.on_query += [partial(_happen_to, world, event) for event in self.on_query]
+        for seconds, event in self.later.items():
+            world.clock.at(seconds, partial(_happen, world, event))
+        if isinstance(self.ends, Action):
+            assert run(world) is self.ends
+        else:
+            with pytest.raises(self.ends):
+                run(world)
+        assert world.states == self.states
+        assert world.starts == self.starts
+        assert self.queries in (None, len(world.queries))
+        assert self.query_ends is None or world.query.ends == self.query_ends
+        assert self.epochs in (None, world.epochs)
+        assert world.failures == self.failures
+        reasons = [reason for _, reason in world.recorded if reason]
+        assert self.reason in reasons[-1] if reasons else not self.reason
+        return world
+
+
+def _happen(world: World, event: DesiredState | Exception | Callable[[World], None]) -> None:
+    if isinstance(event, Exception):
+        raise event
+    if isinstance(event, DesiredState):
+        world.desired = event
+    else:
+        event(world)
+
+
+def _happen_to(world: World, event: Exception | Callable[[World], None], query: FakeQuery) -> None:
+    if isinstance(event, Exception):
+        query.fail(event)
+    else:
+        event(world)

@@ -135,26 +135,11 @@ def test_a_time_that_yaml_reads_as_one_is_taken(tmp_path: Path) -> None:
     assert load(tmp_path, text).source.start == "2026-01-31T09:00:00.5Z"
 
 
-def test_output_and_checkpoint_must_differ(tmp_path: Path) -> None:
-    sink = {"path": "out/", "checkpoint": "out"}
-    assert "must differ" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
-
-
 @pytest.mark.parametrize(
     ("text", "said"), [("[1]", "has no keys"), ("a: [", "is not valid YAML"), ("", "has no keys")]
 )
 def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str, said: str) -> None:
     assert said in problems(tmp_path, text)
-
-
-def test_directed_reads_become_spanners_options(tmp_path: Path) -> None:
-    source = MINIMAL["source"] | {
-        "directed_read": {"include": [{"location": "us-east1", "type": "READ_ONLY"}]}
-    }
-    settings = load(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
-    assert settings.source.directed_read == {
-        "includeReplicas": {"replicaSelections": [{"location": "us-east1", "type": "READ_ONLY"}]}
-    }
 
 
 @pytest.mark.parametrize(
@@ -164,42 +149,20 @@ def test_durations_are_milliseconds(text: object, ms: int) -> None:
     assert parse_duration_ms(text) == ms
 
 
-@pytest.mark.parametrize("text", ["1", "s", "-1s", "1 week"])
-def test_an_invalid_duration_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["1", "s", "-1s", "1 week", False, True])
+def test_an_invalid_duration_is_refused(text: object) -> None:
+    """What YAML reads as yes or no is none either."""
     with pytest.raises(ValueError, match="not a valid duration"):
         parse_duration_ms(text)
-
-
-@pytest.mark.parametrize("text", [False, True])
-def test_yes_or_no_in_yaml_is_not_a_duration(text: object) -> None:
-    with pytest.raises(ValueError, match="not a valid duration"):
-        parse_duration_ms(text)
-
-
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("change_stream", 's"; DROP TABLE t'),
-        ("change_stream", "s'x"),
-        ("change_stream", "1st"),
-        ("change_stream", "all-changes"),
-        ("change_stream", "s" * 129),
-        ("project", "Shop"),
-        ("instance", "main/other"),
-        ("database", ""),
-    ],
-)
-def test_a_name_that_spanner_does_not_allow_is_refused(tmp_path: Path, key: str, name: str) -> None:
-    source = MINIMAL["source"] | {key: name}
-    said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
-    assert f"source.{key}: {key} {name!r} is not a valid name" in said
 
 
 def test_every_wrong_name_is_named(tmp_path: Path) -> None:
-    source = MINIMAL["source"] | {"project": "P", "change_stream": "a;b"}
-    said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
-    assert "source.project:" in said
-    assert "source.change_stream:" in said
+    names = {"project": "P", "database": "", "change_stream": "a;b"}
+    wrong = MINIMAL | {"pipeline": "", "source": MINIMAL["source"] | names}
+    said = problems(tmp_path, yaml.safe_dump(wrong))
+    assert "pipeline: " in said
+    for key, name in names.items():
+        assert f"source.{key}: {key} {name!r} is not a valid name" in said
 
 
 @pytest.mark.parametrize("name", ["_s", "s" * 128, "AllChanges2"])
@@ -207,11 +170,6 @@ def test_a_name_that_spanner_allows_is_accepted(tmp_path: Path, name: str) -> No
     source = MINIMAL["source"] | {"change_stream": name}
     settings = load(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
     assert settings.source.change_stream == name
-
-
-@pytest.mark.parametrize("name", ["", "Orders", "-orders", "o" * 64, "a b", "orders\n"])
-def test_a_pipelines_name_that_would_need_quoting_is_refused(tmp_path: Path, name: str) -> None:
-    assert "pipeline: " in problems(tmp_path, yaml.safe_dump(MINIMAL | {"pipeline": name}))
 
 
 @pytest.mark.parametrize("time", ["2026-01-31 09:00:00", "2026-01-31T09:00:00", "2026-01-31"])
@@ -240,34 +198,20 @@ def test_a_mapping_in_the_environment_is_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "directed", [{}, {"include": [{"location": "a"}], "exclude": [{"location": "b"}]}]
-)
-def test_directed_reads_need_one_list(tmp_path: Path, directed: dict[str, Any]) -> None:
-    source = MINIMAL["source"] | {"directed_read": directed}
-    assert "include or exclude" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
-
-
-@pytest.mark.parametrize(
     ("path", "checkpoint"),
-    [("out/a", "./out/a"), ("out/a", "out/b/../a"), ("s3a://b/a", "s3a://b//a/"), ("a", "a/.")],
+    [
+        ("out/", "out"),
+        ("out/a", "./out/a"),
+        ("out/a", "out/b/../a"),
+        ("s3a://b/a", "s3a://b//a/"),
+        ("a", "a/."),
+    ],
 )
 def test_one_place_in_two_spellings_is_one_place(
     tmp_path: Path, path: str, checkpoint: str
 ) -> None:
     sink = {"path": path, "checkpoint": checkpoint}
     assert "must differ" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
-
-
-def test_an_unknown_format_is_refused_with_a_list_of_the_known_ones(tmp_path: Path) -> None:
-    sink = MINIMAL["sink"] | {"format": "csv"}
-    said = problems(tmp_path, yaml.safe_dump(MINIMAL | {"sink": sink}))
-    assert "'csv' is not a format of kind changelog; known: parquet, json, orc" in said
-
-
-@pytest.mark.parametrize("heartbeat", ["999ms", "301s"])
-def test_a_heartbeat_that_spanner_refuses_is_refused(tmp_path: Path, heartbeat: str) -> None:
-    epoch = {"heartbeat": heartbeat}
-    assert "epoch.heartbeat" in problems(tmp_path, yaml.safe_dump(MINIMAL | {"epoch": epoch}))
 
 
 SEVERAL = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from pyspark.errors import PySparkException
@@ -15,110 +15,220 @@ from slackwater.pipeline.transitions import Action, RunMode, State
 from slackwater.reader.errors import NotFoundError, UnavailableError
 from slackwater.state.errors import LeaseLostError, StoreUnreachableError
 from slackwater.state.models import DesiredState
-from tests.support.pipeline_fakes import World
+from tests.support.pipeline_fakes import Life, World
 
 SERVICE = RunMode(stays=True, stands_by=True)
 EXITS = RunMode()
 ONCE = RunMode(until_caught_up=True)
+RUNNING, PAUSED = DesiredState.RUNNING, DesiredState.PAUSED
+DRAINING, STOPPED = DesiredState.DRAINING, DesiredState.STOPPED
+FINISH, STAND_BY = Action.FINISH, Action.STAND_BY
+WORLD_ERROR = UnavailableError("Spanner answered UNAVAILABLE.")
+USER_ERROR = NotFoundError("there is no change stream.", "Create it")
+NO_STORE = StoreUnreachableError("the store does not answer.")
+USERS = "there is no change stream. Create it"
+TRIED, GIVEN_UP = ["starting", "failed"], ["starting", "failed permanently"]
 LEFT = ["start looking", "stop looking", "release"]
 
 
-def raising(error: Exception) -> Callable[[], None]:
-    def fail() -> None:
-        raise error
-
-    return fail
+def commit(world: World) -> None:
+    world.query.commit()
 
 
-def world_error() -> Exception:
-    return UnavailableError("Spanner answered UNAVAILABLE.")
+def free_lease(world: World) -> None:
+    world.is_owned_elsewhere = False
 
 
-def user_error() -> Exception:
-    return NotFoundError("there is no change stream.", "Create it")
+def lose_lease_unnoticed(world: World) -> None:
+    world.is_lost = lambda: False  # type: ignore[method-assign]
+    world.lose_lease()
 
 
-def test_a_pipeline_is_owned_run_and_left() -> None:
-    world = World(EXITS)
-    world.clock.at(1, lambda: world.query.commit())
-    world.clock.at(2, world.desire(DesiredState.DRAINING))
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "running", "draining", "not running"]
-    assert [call for call in world.calls if call != "close source"] == LEFT
+def resume_without_lease(world: World) -> None:
+    lose_lease_unnoticed(world)
+    world.desired = RUNNING
 
 
-def test_a_standby_that_is_to_end_leaves_nothing_in_the_store() -> None:
-    world = World(SERVICE)
-    world.is_owned_elsewhere = True
-    world.clock.at(3, world.desire(DesiredState.DRAINING))
-    assert world.run() is Action.FINISH
-    assert world.lifecycle.state is State.EXITED
-    assert world.states == []
-    assert world.starts == 0
+def fail_as_former_owner(world: World) -> None:
+    lose_lease_unnoticed(world)
+    raise USER_ERROR
 
 
-def test_a_standby_takes_over() -> None:
-    world = World(SERVICE)
-    world.is_owned_elsewhere = True
-    world.clock.at(3, lambda: setattr(world, "is_owned_elsewhere", False))
-    world.clock.at(5, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "not running"]
+def fail_while_draining(world: World) -> None:
+    world.desired = DRAINING
+    raise USER_ERROR
 
 
-def test_a_paused_pipeline_starts_nothing_until_it_is_resumed() -> None:
-    world = World(EXITS)
-    world.desired = DesiredState.PAUSED
-    world.clock.at(5, world.desire(DesiredState.RUNNING))
-    world.clock.at(6, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.states == ["paused", "starting", "not running"]
-    assert world.starts == 1
+LIVES = {
+    "it is owned, run and left": Life(
+        EXITS,
+        FINISH,
+        ["starting", "running", "draining", "not running"],
+        {1: commit, 2: DRAINING},
+    ),
+    "a standby that is to end leaves nothing in the store": Life(
+        SERVICE, FINISH, [], {3: DRAINING}, is_owned_elsewhere=True, starts=0
+    ),
+    "a standby takes over": Life(
+        SERVICE,
+        FINISH,
+        ["starting", "not running"],
+        {3: free_lease, 5: STOPPED},
+        is_owned_elsewhere=True,
+    ),
+    "a paused one starts nothing until it is resumed": Life(
+        EXITS,
+        FINISH,
+        ["paused", "starting", "not running"],
+        {5: RUNNING, 6: STOPPED},
+        desired=PAUSED,
+    ),
+    "a paused one that is drained starts nothing": Life(
+        EXITS, FINISH, ["paused", "not running"], {5: DRAINING}, desired=PAUSED, starts=0
+    ),
+    "a run until caught up refuses a paused one": Life(
+        ONCE, PipelinePausedError, ["not running"], desired=PAUSED, starts=0
+    ),
+    "a run until caught up stops when it is asked to": Life(
+        ONCE, FINISH, [*TRIED, "not running"], {0.5: STOPPED}, on_query=[WORLD_ERROR], failures=1
+    ),
+    "a run until caught up drains when it is asked to": Life(
+        ONCE, FINISH, [*TRIED, "not running"], {0.5: DRAINING}, on_query=[WORLD_ERROR], failures=1
+    ),
+    "a query given up ends a run until caught up": Life(
+        ONCE,
+        PipelineFailedError,
+        [*TRIED * 2, *GIVEN_UP],
+        on_query=[WORLD_ERROR] * 3,
+        failures=3,
+        reason="the pipeline failed",
+    ),
+    "a failure to start ends a process that does not stay": Life(
+        EXITS,
+        UnavailableError,
+        TRIED,
+        on_start=[WORLD_ERROR],
+        failures=1,
+        reason=str(WORLD_ERROR),
+    ),
+    "a permanent failure ends a process that does not stay": Life(
+        EXITS, NotFoundError, GIVEN_UP, on_start=[USER_ERROR], failures=1, reason=USERS
+    ),
+    "a failure to start is tried again after a growing delay where the process stays": Life(
+        SERVICE,
+        FINISH,
+        [*TRIED * 3, "starting", "not running"],
+        {20: STOPPED},
+        on_start=[WORLD_ERROR] * 3,
+        starts=4,
+        failures=3,
+    ),
+    "a resume starts one again that awaits an operator": Life(
+        SERVICE,
+        FINISH,
+        [*GIVEN_UP, "starting", "not running"],
+        {60: RUNNING, 62: STOPPED},
+        on_start=[USER_ERROR],
+        starts=2,
+        failures=1,
+    ),
+    "a query that was given up is counted as one failure": Life(
+        SERVICE,
+        FINISH,
+        [*GIVEN_UP, "not running"],
+        {10: STOPPED},
+        on_query=[USER_ERROR],
+        failures=1,
+        reason="the pipeline failed: there is no change stream.",
+    ),
+    "a stop while failed permanently ends the run": Life(
+        SERVICE,
+        FINISH,
+        [*GIVEN_UP, "not running"],
+        {5: STOPPED},
+        on_start=[USER_ERROR],
+        failures=1,
+    ),
+    "a pause while failed permanently is obeyed": Life(
+        SERVICE,
+        FINISH,
+        [*GIVEN_UP, "paused", "not running"],
+        {5: PAUSED, 9: STOPPED},
+        on_start=[USER_ERROR],
+        failures=1,
+    ),
+    "a pause while failed holds until the resume": Life(
+        SERVICE,
+        FINISH,
+        [*TRIED, "paused", "starting", "not running"],
+        {0.5: PAUSED, 50: RUNNING, 52: STOPPED},
+        on_start=[WORLD_ERROR],
+        starts=2,
+        failures=1,
+    ),
+    "a permanent failure while a drain is desired ends the run": Life(
+        SERVICE, FINISH, [*GIVEN_UP, "not running"], on_start=[fail_while_draining], failures=1
+    ),
+    "a store out of reach at the start is a failure that is tried again": Life(
+        SERVICE,
+        FINISH,
+        [*TRIED, "starting", "not running"],
+        {5: STOPPED},
+        on_start=[NO_STORE],
+        starts=2,
+        failures=1,
+    ),
+    "a lost lease ends it where it is not to stand by": Life(
+        EXITS, LeaseLostError, ["starting"], {1: World.lose_lease}
+    ),
+    "a lease that is lost while paused is noticed": Life(
+        SERVICE, STAND_BY, ["paused"], {5: World.lose_lease}, desired=PAUSED, starts=0
+    ),
+    "a lease that is lost while awaiting an operator is noticed": Life(
+        SERVICE,
+        STAND_BY,
+        GIVEN_UP,
+        {5: World.lose_lease},
+        on_start=[USER_ERROR],
+        failures=1,
+    ),
+    "a lease that is lost while waiting to try again starts nothing": Life(
+        SERVICE,
+        STAND_BY,
+        TRIED,
+        {0.5: World.lose_lease},
+        on_start=[WORLD_ERROR],
+        failures=1,
+    ),
+    "a lease that is lost unnoticed during a pause is noticed before the start": Life(
+        SERVICE, STAND_BY, ["paused"], {5: resume_without_lease}, desired=PAUSED, starts=0
+    ),
+    "a former owner's permanent failure does not stop the new owner": Life(
+        SERVICE, STAND_BY, ["starting"], on_start=[fail_as_former_owner], failures=1
+    ),
+    "nor that of one which does not stand by": Life(
+        RunMode(stays=True),
+        LeaseLostError,
+        ["starting"],
+        on_start=[fail_as_former_owner],
+        failures=1,
+    ),
+    "a defect ends the run and leaves the lease": Life(
+        SERVICE, ZeroDivisionError, ["starting"], on_start=[ZeroDivisionError()]
+    ),
+}
 
 
-def test_a_paused_pipeline_that_is_drained_starts_nothing() -> None:
-    world = World(EXITS)
-    world.desired = DesiredState.PAUSED
-    world.clock.at(5, world.desire(DesiredState.DRAINING))
-    assert world.run() is Action.FINISH
-    assert world.starts == 0
-
-
-def test_a_run_until_caught_up_refuses_a_paused_pipeline() -> None:
-    world = World(ONCE)
-    world.desired = DesiredState.PAUSED
-    with pytest.raises(PipelinePausedError, match="is paused"):
-        world.run()
-    assert world.starts == 0
-    assert world.states == ["not running"]
-    assert world.calls == LEFT
-
-
-@pytest.mark.parametrize("desired", [DesiredState.STOPPED, DesiredState.DRAINING])
-def test_a_run_until_caught_up_ends_when_it_is_asked_to(desired: DesiredState) -> None:
-    world = World(ONCE)
-    world.on_query.append(lambda query: query.fail(world_error()))
-    world.clock.at(0.5, world.desire(desired))
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "failed", "not running"]
-
-
-def test_a_failure_to_start_ends_a_process_that_does_not_stay() -> None:
-    world = World(EXITS)
-    world.on_start.append(raising(world_error()))
-    with pytest.raises(UnavailableError):
-        world.run()
-    assert world.recorded[-1] == ("failed", "Spanner answered UNAVAILABLE.")
-    assert world.failures == 1
-    assert world.calls == LEFT
-
-
-def test_a_permanent_failure_ends_a_process_that_does_not_stay() -> None:
-    world = World(EXITS)
-    world.on_start.append(raising(user_error()))
-    with pytest.raises(NotFoundError):
-        world.run()
-    assert world.recorded[-1] == ("failed permanently", "there is no change stream. Create it")
+@pytest.mark.parametrize("life", LIVES.values(), ids=list(LIVES))
+def test_a_pipeline_lives_as_desired_and_leaves_its_lease(life: Life) -> None:
+    world = life.lived()
+    others = ("close source", "await operator", "stand by")
+    calls = [call for call in world.calls if call not in others]
+    assert calls == (LEFT if world.states else ["release"])
+    awaits_operator = "failed permanently" in world.states and life.mode.stays
+    assert ("await operator" in world.calls) == awaits_operator
+    if world.states == [] or life.ends is LeaseLostError:
+        assert world.lifecycle.state is State.EXITED
 
 
 class JavaError(PySparkException):
@@ -134,7 +244,11 @@ class JavaError(PySparkException):
 def test_a_spark_error_is_readable_when_the_jvm_has_stopped() -> None:
     world = World(EXITS)
     error = JavaError("")
-    world.on_start.append(raising(error))
+
+    def fail() -> None:
+        raise error
+
+    world.on_start.append(fail)
     with pytest.raises(PipelineFailedError) as caught:
         world.run()
     error.jvm_runs = False
@@ -143,212 +257,50 @@ def test_a_spark_error_is_readable_when_the_jvm_has_stopped() -> None:
     assert world.recorded[-1] == ("failed", "java.io.IOException: no answer")
 
 
-def test_a_failure_to_start_is_tried_again_after_a_growing_delay_where_the_process_stays() -> None:
-    world = World(SERVICE)
-    world.on_start += [raising(world_error())] * 3
-    world.clock.at(20, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.starts == 4
-    assert world.failures == 3
-    assert world.states == [*["starting", "failed"] * 3, "starting", "not running"]
+FULL = SettingsError("No space left on device.")
+ON_FULL_DISK = Life(
+    SERVICE,
+    FINISH,
+    [*GIVEN_UP, "not running"],
+    {10: STOPPED},
+    failures=1,
+    reason="make room there",
+)
 
 
-def test_a_permanent_failure_waits_for_an_operator_and_a_resume_starts_again() -> None:
-    world = World(SERVICE)
-    world.on_start.append(raising(user_error()))
-    world.clock.at(60, world.desire(DesiredState.RUNNING))
-    world.clock.at(62, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "failed permanently", "starting", "not running"]
-    assert "await operator" in world.calls
-    assert world.starts == 2
-
-
-@pytest.mark.parametrize("stands_by", [True, False])
-def test_a_former_owners_permanent_failure_does_not_stop_the_new_owner(*, stands_by: bool) -> None:
-    world = World(RunMode(stays=True, stands_by=stands_by))
-
-    def fail() -> None:
-        # Not noticed yet.
-        world.is_lost = lambda: False  # type: ignore[method-assign]
-        world.lose_lease()
-        raise user_error()
-
-    world.on_start.append(fail)
-    if stands_by:
-        assert world.run() is Action.STAND_BY
-    else:
-        with pytest.raises(LeaseLostError):
-            world.run()
-    assert world.states == ["starting"]
-    assert "await operator" not in world.calls
-
-
-def test_a_query_that_was_given_up_is_counted_as_one_failure() -> None:
-    world = World(SERVICE)
-    world.on_query.append(lambda query: query.fail(user_error()))
-    world.clock.at(10, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.failures == 1
-    state, reason = world.recorded[1]
-    assert state == "failed permanently"
-    assert reason.startswith("the pipeline failed: there is no change stream.")
-
-
-@pytest.mark.parametrize("is_given_up", [True, False])
+@pytest.mark.parametrize(
+    "life", [replace(ON_FULL_DISK, on_start=[FULL]), replace(ON_FULL_DISK, on_query=[FULL])]
+)
 def test_a_full_disk_is_named_once_in_the_reason(
-    monkeypatch: pytest.MonkeyPatch, *, is_given_up: bool
+    monkeypatch: pytest.MonkeyPatch, life: Life
 ) -> None:
-    full = Disk("sink.path", "/data", 0, is_read_only=False)
-    monkeypatch.setattr(lifecycle, "disks_of", lambda places: [full])
-    world, error = World(SERVICE), SettingsError("No space left on device.")
-    if is_given_up:
-        world.on_query.append(lambda query: query.fail(error))
-    else:
-        world.on_start.append(raising(error))
-    world.clock.at(10, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    [reason] = [reason for _, reason in world.recorded if reason]
+    disk = Disk("sink.path", "/data", 0, is_read_only=False)
+    monkeypatch.setattr(lifecycle, "disks_of", lambda places: [disk])
+    [reason] = [reason for _, reason in life.lived().recorded if reason]
     assert reason.count("make room there") == 1
 
 
-def test_a_stop_while_failed_permanently_ends_the_run() -> None:
-    world = World(SERVICE)
-    world.on_start.append(raising(user_error()))
-    world.clock.at(5, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "failed permanently", "not running"]
-
-
-def test_a_pause_while_failed_permanently_is_obeyed() -> None:
-    world = World(SERVICE)
-    world.on_start.append(raising(user_error()))
-    world.clock.at(5, world.desire(DesiredState.PAUSED))
-    world.clock.at(9, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "failed permanently", "paused", "not running"]
-
-
-@pytest.mark.parametrize("desired", [DesiredState.STOPPED, DesiredState.DRAINING])
+@pytest.mark.parametrize("desired", [STOPPED, DRAINING])
 def test_a_request_to_end_while_failed_does_not_wait_for_the_delay(desired: DesiredState) -> None:
-    world = World(SERVICE)
-    world.on_start += [raising(world_error())] * 6
     # The sixth delay is 32 seconds, and begins at second 31.
-    world.clock.at(40, world.desire(desired))
-    assert world.run() is Action.FINISH
+    states = [*TRIED * 6, "not running"]
+    life = Life(SERVICE, FINISH, states, {40: desired}, on_start=[WORLD_ERROR] * 6)
+    world = replace(life, starts=6, failures=6).lived()
     assert world.clock.now_s < 41
-    assert world.states[-2:] == ["failed", "not running"]
-
-
-def test_a_pause_while_failed_holds_until_the_resume() -> None:
-    world = World(SERVICE)
-    world.on_start.append(raising(world_error()))
-    world.clock.at(0.5, world.desire(DesiredState.PAUSED))
-    world.clock.at(50, world.desire(DesiredState.RUNNING))
-    world.clock.at(52, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "failed", "paused", "starting", "not running"]
-
-
-def test_a_permanent_failure_while_a_drain_is_desired_ends_the_run() -> None:
-    world = World(SERVICE)
-
-    def fail() -> None:
-        world.desired = DesiredState.DRAINING
-        raise user_error()
-
-    world.on_start.append(fail)
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "failed permanently", "not running"]
 
 
 def test_a_pipeline_that_lost_its_lease_stands_by_again() -> None:
-    world = World(SERVICE)
-    world.clock.at(1, world.lose_lease)
-    assert world.run() is Action.STAND_BY
-    assert world.states == ["starting"]
-    assert world.calls == LEFT
+    world = Life(SERVICE, STAND_BY, ["starting"], {1: World.lose_lease}).lived()
     # The lease is free again.
-    world.clock.at(3, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
+    world.clock.at(3, world.desire(STOPPED))
+    assert world.run() is FINISH
     assert world.starts == 2
-
-
-def test_a_pipeline_that_lost_its_lease_ends_where_it_is_not_to_stand_by() -> None:
-    world = World(EXITS)
-    world.clock.at(1, world.lose_lease)
-    with pytest.raises(LeaseLostError, match="taken over"):
-        world.run()
-    assert world.states == ["starting"]
-    assert world.lifecycle.state is State.EXITED
-
-
-@pytest.mark.parametrize("waits_for", [DesiredState.PAUSED, DesiredState.AWAITING_OPERATOR])
-def test_a_lease_that_is_lost_while_waiting_for_an_operator_is_noticed(
-    waits_for: DesiredState,
-) -> None:
-    world = World(SERVICE)
-    if waits_for is DesiredState.PAUSED:
-        world.desired = DesiredState.PAUSED
-    else:
-        world.on_start.append(raising(user_error()))
-    world.clock.at(5, world.lose_lease)
-    assert world.run() is Action.STAND_BY
-    assert world.states[-1] in ("paused", "failed permanently")
-
-
-def test_a_lease_that_is_lost_while_waiting_to_try_again_starts_nothing() -> None:
-    world = World(SERVICE)
-    world.on_start.append(raising(world_error()))
-    world.clock.at(0.5, world.lose_lease)
-    assert world.run() is Action.STAND_BY
-    assert world.starts == 1
-
-
-def test_a_lease_that_is_lost_unnoticed_during_a_pause_is_noticed_before_the_start() -> None:
-    world = World(SERVICE)
-    world.desired = DesiredState.PAUSED
-
-    def lose_and_resume() -> None:
-        world.is_lost = lambda: False  # type: ignore[method-assign]
-        world.lose_lease()
-        world.desired = DesiredState.RUNNING
-
-    world.clock.at(5, lose_and_resume)
-    assert world.run() is Action.STAND_BY
-    assert world.starts == 0
-
-
-def test_a_store_that_is_out_of_reach_at_the_start_is_a_failure_that_is_tried_again() -> None:
-    world = World(SERVICE)
-    world.on_start.append(raising(StoreUnreachableError("the store does not answer.")))
-    world.clock.at(5, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.states == ["starting", "failed", "starting", "not running"]
 
 
 def test_a_state_that_could_not_be_recorded_changes_nothing_of_the_run() -> None:
-    world = World(SERVICE)
-    world.is_reachable = False
-    world.on_start.append(raising(world_error()))
-    world.clock.at(5, world.desire(DesiredState.STOPPED))
-    assert world.run() is Action.FINISH
-    assert world.starts == 2
-    assert world.states == []
+    def lose_store_and_fail(world: World) -> None:
+        world.is_reachable = False
+        raise WORLD_ERROR
 
-
-def test_a_query_given_up_ends_a_run_until_caught_up() -> None:
-    world = World(ONCE)
-    world.on_query += [lambda query: query.fail(world_error())] * 3
-    with pytest.raises(PipelineFailedError):
-        world.run()
-    assert world.states[-1] == "failed permanently"
-    assert world.failures == 3
-
-
-def test_a_defect_ends_the_run_and_leaves_the_lease() -> None:
-    world = World(SERVICE)
-    world.on_start.append(raising(ZeroDivisionError()))
-    with pytest.raises(ZeroDivisionError):
-        world.run()
-    assert world.calls == LEFT
+    life = Life(SERVICE, FINISH, ["starting"], {5: STOPPED}, on_start=[lose_store_and_fail])
+    replace(life, starts=2, failures=1).lived()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,11 @@ def sequences(portion: Portion) -> list[str]:
     return [] if whole is None else whole.column("record_sequence").to_pylist()
 
 
+@pytest.fixture
+def partition() -> FollowedPartition:
+    return FollowedPartition("p", watermark(0))
+
+
 @given(st.lists(st.integers(1, 12), max_size=12).map(sorted), st.integers(0, 2**32))
 def test_the_portions_of_epochs_are_the_records_of_their_cuts(steps: list[int], seed: int) -> None:
     choose = Random(seed)
@@ -88,8 +94,9 @@ def test_the_portions_of_epochs_are_the_records_of_their_cuts(steps: list[int], 
     assert partition.covers(watermark(13))
 
 
-def test_a_record_does_not_show_that_no_other_one_has_its_time() -> None:
-    partition = FollowedPartition("p", watermark(0))
+def test_a_record_does_not_show_that_no_other_one_has_its_time(
+    partition: FollowedPartition,
+) -> None:
     partition.take_records([data(5)])
     assert partition.is_complete_through(watermark(4))
     assert not partition.is_complete_through(watermark(5))
@@ -100,8 +107,7 @@ def test_a_record_does_not_show_that_no_other_one_has_its_time() -> None:
     assert partition.is_complete_through(7 * STEP_NS)
 
 
-def test_a_partition_that_has_ended_is_complete_for_all_time() -> None:
-    partition = FollowedPartition("p", watermark(0))
+def test_a_partition_that_has_ended_is_complete_for_all_time(partition: FollowedPartition) -> None:
     partition.take_records([data(1), children(3)])
     assert not partition.is_complete_through(watermark(3)), "other children may be announced"
     assert partition.end()
@@ -110,9 +116,10 @@ def test_a_partition_that_has_ended_is_complete_for_all_time() -> None:
     assert partition.portion(watermark(0), watermark(3)).others == (children(3),)
 
 
-def test_it_does_not_answer_for_a_start_after_the_partitions_end() -> None:
+def test_it_does_not_answer_for_a_start_after_the_partitions_end(
+    partition: FollowedPartition,
+) -> None:
     """Its answer would be empty, and say that the partition is alive."""
-    partition = FollowedPartition("p", watermark(0))
     partition.take_records([data(1), children(3)])
     # The end is seen before the query has ended.
     assert not partition.covers(watermark(3))
@@ -121,8 +128,9 @@ def test_it_does_not_answer_for_a_start_after_the_partitions_end() -> None:
     assert not partition.covers(watermark(3))
 
 
-def test_the_end_of_a_query_alone_does_not_show_the_partitions_end() -> None:
-    partition = FollowedPartition("p", watermark(0))
+def test_the_end_of_a_query_alone_does_not_show_the_partitions_end(
+    partition: FollowedPartition,
+) -> None:
     partition.take_records([data(1)])
     assert not partition.end()
     assert not partition.is_complete_through(watermark(1))
@@ -143,28 +151,28 @@ def test_a_record_out_of_order_makes_it_useless(
     assert not partition.covers(watermark(0))
 
 
-def test_what_follows_the_partitions_end_record_makes_it_useless() -> None:
-    partition = FollowedPartition("p", watermark(0))
-    partition.take_records([PartitionEndRecord(2 * STEP_NS, "0", "p")])
-    assert partition.covers(watermark(0))
-    partition.take_rows(rows([data(2)]))
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [[PartitionEndRecord(2 * STEP_NS, "0", "p")], rows([data(2)])],
+        [[PartitionEndRecord(2 * STEP_NS, "0", "q")]],
+        [rows([data(3), data(2), data(4)])],
+    ],
+    ids=["records after its end", "another one's end", "rows out of order among themselves"],
+)
+def test_what_spanner_does_not_send_makes_it_useless(
+    partition: FollowedPartition, sent: Sequence[Rows | list[ChangeRecord]]
+) -> None:
+    for one in sent:
+        assert partition.covers(watermark(0))
+        if isinstance(one, Rows):
+            partition.take_rows(one)
+        else:
+            partition.take_records(one)
     assert not partition.covers(watermark(0))
 
 
-def test_an_end_of_another_partition_makes_it_useless() -> None:
-    partition = FollowedPartition("p", watermark(0))
-    partition.take_records([PartitionEndRecord(2 * STEP_NS, "0", "q")])
-    assert not partition.covers(watermark(0))
-
-
-def test_rows_that_are_out_of_order_among_themselves_make_it_useless() -> None:
-    partition = FollowedPartition("p", watermark(0))
-    partition.take_rows(rows([data(3), data(2), data(4)]))
-    assert not partition.covers(watermark(0))
-
-
-def test_what_was_dropped_is_not_covered_and_takes_no_memory() -> None:
-    partition = FollowedPartition("p", watermark(0))
+def test_what_was_dropped_is_not_covered_and_takes_no_memory(partition: FollowedPartition) -> None:
     partition.take_rows(rows([data(1), data(2)]))
     partition.take_records([data(3)])
     full_bytes = partition.size_bytes
@@ -176,10 +184,11 @@ def test_what_was_dropped_is_not_covered_and_takes_no_memory() -> None:
     assert partition.size_bytes == 0
 
 
-def test_a_partition_does_not_keep_the_memory_of_its_neighbours() -> None:
+def test_a_partition_does_not_keep_the_memory_of_its_neighbours(
+    partition: FollowedPartition,
+) -> None:
     text = "x" * 1_000_000
     large = [data(step)._replace(server_transaction_id=text) for step in range(1, 11)]
-    partition = FollowedPartition("p", watermark(0))
     before = pa.total_allocated_bytes()
     all_rows = rows(large)
     partition.take_rows(Rows(all_rows.batch.slice(0, 1), all_rows.commit_us[:1]))
@@ -190,8 +199,7 @@ def test_a_partition_does_not_keep_the_memory_of_its_neighbours() -> None:
     assert sequences(partition.portion(watermark(0), watermark(1))) == ["0"]
 
 
-def test_several_records_may_share_a_time() -> None:
-    partition = FollowedPartition("p", watermark(0))
+def test_several_records_may_share_a_time(partition: FollowedPartition) -> None:
     records: list[ChangeRecord] = [data(1, 0), data(1, 1)]
     partition.take_records(records)
     partition.take_rows(rows([data(1, 2), data(2, 3)]))

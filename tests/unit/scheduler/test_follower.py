@@ -99,14 +99,11 @@ Test = Callable[[Follower, Queries], Awaitable[None]]
 
 
 def following(
-    test: Test,
-    mode: PartitionMode = IMMUTABLE,
-    memory_bytes: int = 1 << 30,
-    partitions_max: int = 10,
-) -> None:
-    """Run a test with a follower that is asked for partition p through now."""
+    mode: PartitionMode = IMMUTABLE, memory_bytes: int = 1 << 30, partitions_max: int = 10
+) -> Callable[[Test], Callable[[], None]]:
+    """Run a test with a follower that is asked for partition p through now, and its queries."""
 
-    async def run() -> None:
+    async def run(test: Test) -> None:
         queries = Queries(mode)
         limits = Limits(memory_bytes, partitions_max, heartbeat_ns=SECOND_NS)
         follower = Follower(queries.open, mode, limits, lambda: queries.clock_ns)
@@ -117,7 +114,7 @@ def following(
         finally:
             await follower.close()
 
-    asyncio.run(run())
+    return lambda test: lambda: asyncio.run(run(test))
 
 
 async def take(
@@ -131,62 +128,62 @@ async def take(
     return sequences(portions[want])
 
 
-def test_a_partition_is_asked_once_for_all_epochs() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        await queries.send("p", [data(1), data(2), HeartbeatRecord(at(3))])
-        assert await take(follower, "p", 0, 1) == ["1"]
-        assert await take(follower, "p", 1, 3) == ["2"]
-        await queries.send("p", [data(4), data(5)])
-        assert await take(follower, "p", 3, 4) == ["4"]
-        assert queries.opened == [("p", at(0), None)]
-
-    following(test)
-
-
-def test_a_second_attempt_gets_the_same_and_an_earlier_epoch_nothing() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        await queries.send("p", [data(1), data(2), HeartbeatRecord(at(3))])
-        assert await take(follower, "p", 0, 1) == ["1"]
-        assert await take(follower, "p", 0, 1) == ["1"]
-        assert await take(follower, "p", 1, 2) == ["2"]
-        assert await take(follower, "p", 0, 1) is None
-        assert await take(follower, "p", 1, 2) == ["2"], "the query was not given up for it"
-
-    following(test)
+@following()
+async def test_a_partition_is_asked_once_for_all_epochs(
+    follower: Follower, queries: Queries
+) -> None:
+    await queries.send("p", [data(1), data(2), HeartbeatRecord(at(3))])
+    assert await take(follower, "p", 0, 1) == ["1"]
+    assert await take(follower, "p", 1, 3) == ["2"]
+    await queries.send("p", [data(4), data(5)])
+    assert await take(follower, "p", 3, 4) == ["4"]
+    assert queries.opened == [("p", at(0), None)]
 
 
-def test_a_task_waits_for_a_partition_that_is_a_little_late() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        asked = asyncio.ensure_future(take(follower, "p", 0, 1, wait_s=60))
-        await asyncio.sleep(0.05)
-        assert not asked.done()
-        await queries.send("p", [data(1), HeartbeatRecord(at(2))])
-        assert await asked == ["1"]
-
-    following(test)
-
-
-def test_a_partition_that_is_too_late_is_given_up_for_a_while() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        assert await take(follower, "p", 0, 1) is None
-        await queries.send("p", [data(1), HeartbeatRecord(at(3))])
-        assert await take(follower, "p", 1, 2) is None
-        assert queries.tokens == ["p"]
-
-    following(test)
+@following()
+async def test_a_second_attempt_gets_the_same_and_an_earlier_epoch_nothing(
+    follower: Follower, queries: Queries
+) -> None:
+    await queries.send("p", [data(1), data(2), HeartbeatRecord(at(3))])
+    assert await take(follower, "p", 0, 1) == ["1"]
+    assert await take(follower, "p", 0, 1) == ["1"]
+    assert await take(follower, "p", 1, 2) == ["2"]
+    assert await take(follower, "p", 0, 1) is None
+    assert await take(follower, "p", 1, 2) == ["2"], "the query was not given up for it"
 
 
-def test_children_are_followed_from_their_start_as_soon_as_they_are_announced() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        child = ChildPartition("c", frozenset({"p"}))
-        await queries.send("p", [data(1), ChildPartitionsRecord(at(2), "0", (child,))])
-        await queries.send("p", None)
-        await queries.send("c", [data(3), HeartbeatRecord(at(4))])
-        assert await take(follower, "p", 0, 3) == ["1"]
-        assert await take(follower, "c", 2, 3) == ["3"]
-        assert queries.opened[1:] == [("c", at(2), None)]
+@following()
+async def test_a_task_waits_for_a_partition_that_is_a_little_late(
+    follower: Follower, queries: Queries
+) -> None:
+    asked = asyncio.ensure_future(take(follower, "p", 0, 1, wait_s=60))
+    await asyncio.sleep(0.05)
+    assert not asked.done()
+    await queries.send("p", [data(1), HeartbeatRecord(at(2))])
+    assert await asked == ["1"]
 
-    following(test)
+
+@following()
+async def test_a_partition_that_is_too_late_is_given_up_for_a_while(
+    follower: Follower, queries: Queries
+) -> None:
+    assert await take(follower, "p", 0, 1) is None
+    await queries.send("p", [data(1), HeartbeatRecord(at(3))])
+    assert await take(follower, "p", 1, 2) is None
+    assert queries.tokens == ["p"]
+
+
+@following()
+async def test_children_are_followed_from_their_start_as_soon_as_they_are_announced(
+    follower: Follower, queries: Queries
+) -> None:
+    child = ChildPartition("c", frozenset({"p"}))
+    await queries.send("p", [data(1), ChildPartitionsRecord(at(2), "0", (child,))])
+    await queries.send("p", None)
+    await queries.send("c", [data(3), HeartbeatRecord(at(4))])
+    assert await take(follower, "p", 0, 3) == ["1"]
+    assert await take(follower, "c", 2, 3) == ["3"]
+    assert queries.opened[1:] == [("c", at(2), None)]
 
 
 @pytest.mark.parametrize("end", [UnavailableError("broken"), ValueError("a bug"), None])
@@ -200,91 +197,86 @@ def test_a_query_that_breaks_or_ends_without_the_partitions_end_is_forgotten(
         await asyncio.sleep(0)
         assert queries.opened[1:] == [("p", at(1), None)], "it is followed again from there"
 
-    following(test)
+    following()(test)()
 
 
-def test_messages_that_can_not_be_read_cost_all_partitions_what_they_had() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        await take(follower, "q", -1, 0)
-        await asyncio.sleep(0)
-        await queries.send("q", [data(1), HeartbeatRecord(at(2))])
-        # The record of another partition mode is none that a decoder here reads.
-        broken = proto_messages([proto_row(data(1))], Dialect.GOOGLE_STANDARD_SQL)
-        queries._messages = lambda _records: broken  # type: ignore[method-assign, assignment]
-        await queries.send("p", [data(1)])
-        assert await take(follower, "q", 0, 1) is None
-
-    following(test)
-
-
-def test_a_record_out_of_order_is_not_given_out() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        await queries.send("p", [data(2), data(1), HeartbeatRecord(at(4))])
-        assert await take(follower, "p", 0, 3) is None
-
-    following(test)
+@following()
+async def test_messages_that_can_not_be_read_cost_all_partitions_what_they_had(
+    follower: Follower, queries: Queries
+) -> None:
+    await take(follower, "q", -1, 0)
+    await asyncio.sleep(0)
+    await queries.send("q", [data(1), HeartbeatRecord(at(2))])
+    # The record of another partition mode is none that a decoder here reads.
+    broken = proto_messages([proto_row(data(1))], Dialect.GOOGLE_STANDARD_SQL)
+    queries._messages = lambda _records: broken  # type: ignore[method-assign, assignment]
+    await queries.send("p", [data(1)])
+    assert await take(follower, "q", 0, 1) is None
 
 
-def test_what_lies_long_ago_is_not_followed() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        assert await take(follower, "q", -60, -32) is None
-        await asyncio.sleep(0)
-        assert queries.tokens == ["p"]
-
-    following(test)
+@following()
+async def test_a_record_out_of_order_is_not_given_out(follower: Follower, queries: Queries) -> None:
+    await queries.send("p", [data(2), data(1), HeartbeatRecord(at(4))])
+    assert await take(follower, "p", 0, 3) is None
 
 
-def test_the_largest_partitions_are_given_up_when_memory_runs_out() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        await take(follower, "small", -1, 0)
-        await asyncio.sleep(0)
-        await queries.send("p", [*(data(second) for second in range(1, 9))])
-        await queries.send("small", [data(1), HeartbeatRecord(at(3))])
-        assert await take(follower, "small", 0, 1) == ["1"]
-        follower.keep_bounds()
-        assert await take(follower, "p", 0, 1) is None
-        assert await take(follower, "small", 1, 2) == []
-        await asyncio.sleep(0)
-        assert queries.tokens == ["p", "small"], "it would only run out again"
-
-    following(test, memory_bytes=4_000)
+@following()
+async def test_what_lies_long_ago_is_not_followed(follower: Follower, queries: Queries) -> None:
+    assert await take(follower, "q", -60, -32) is None
+    await asyncio.sleep(0)
+    assert queries.tokens == ["p"]
 
 
-def test_what_a_later_epoch_has_dropped_is_not_given_to_an_earlier_one() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        former = asyncio.ensure_future(take(follower, "p", 0, 3, wait_s=60))
-        await asyncio.sleep(0.02)
-        await queries.send("p", [data(1), data(3)])
-        assert await take(follower, "p", 2, 2) == []
-        await queries.send("p", [HeartbeatRecord(at(4))])
-        assert await former is None
+@following(memory_bytes=4_000)
+async def test_the_largest_partitions_are_given_up_when_memory_runs_out(
+    follower: Follower, queries: Queries
+) -> None:
+    await take(follower, "small", -1, 0)
+    await asyncio.sleep(0)
+    await queries.send("p", [*(data(second) for second in range(1, 9))])
+    await queries.send("small", [data(1), HeartbeatRecord(at(3))])
+    assert await take(follower, "small", 0, 1) == ["1"]
+    follower.keep_bounds()
+    assert await take(follower, "p", 0, 1) is None
+    assert await take(follower, "small", 1, 2) == []
+    await asyncio.sleep(0)
+    assert queries.tokens == ["p", "small"], "it would only run out again"
 
-    following(test)
+
+@following()
+async def test_what_a_later_epoch_has_dropped_is_not_given_to_an_earlier_one(
+    follower: Follower, queries: Queries
+) -> None:
+    former = asyncio.ensure_future(take(follower, "p", 0, 3, wait_s=60))
+    await asyncio.sleep(0.02)
+    await queries.send("p", [data(1), data(3)])
+    assert await take(follower, "p", 2, 2) == []
+    await queries.send("p", [HeartbeatRecord(at(4))])
+    assert await former is None
 
 
-def test_a_start_after_the_partitions_end_is_left_to_spanner() -> None:
+@following()
+async def test_a_start_after_the_partitions_end_is_left_to_spanner(
+    follower: Follower, queries: Queries
+) -> None:
     """An epoch read by another host's tasks may have missed the end, which Spanner can withhold."""
+    child = ChildPartition("c", frozenset({"p"}))
+    await queries.send("p", [data(1), ChildPartitionsRecord(at(2), "0", (child,))])
+    await queries.send("p", None)
+    assert await take(follower, "p", 3, 4) is None
+    await asyncio.sleep(0)
+    assert queries.opened[2:] == [("p", at(4), None)]
 
-    async def test(follower: Follower, queries: Queries) -> None:
-        child = ChildPartition("c", frozenset({"p"}))
-        await queries.send("p", [data(1), ChildPartitionsRecord(at(2), "0", (child,))])
-        await queries.send("p", None)
-        assert await take(follower, "p", 3, 4) is None
+
+@following(partitions_max=2)
+async def test_no_more_partitions_are_followed_than_one_process_can_follow(
+    follower: Follower, queries: Queries
+) -> None:
+    for _ in range(2):
+        assert await take(follower, "q", -1, 0) is None
+        assert await take(follower, "r", -1, 0) is None
         await asyncio.sleep(0)
-        assert queries.opened[2:] == [("p", at(4), None)]
-
-    following(test)
-
-
-def test_no_more_partitions_are_followed_than_one_process_can_follow() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        for _ in range(2):
-            assert await take(follower, "q", -1, 0) is None
-            assert await take(follower, "r", -1, 0) is None
-            await asyncio.sleep(0)
-        assert queries.tokens == ["p", "q"]
-
-    following(test, partitions_max=2)
+    assert queries.tokens == ["p", "q"]
 
 
 def test_a_partition_that_nobody_asks_for_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,54 +287,54 @@ def test_a_partition_that_nobody_asks_for_is_given_up(monkeypatch: pytest.Monkey
         follower.keep_bounds()
         assert follower.partitions == 0
 
-    following(test)
+    following()(test)()
 
 
-def test_with_mutable_key_ranges_one_query_follows_another_without_a_gap() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        [(_, _, first_end_ns)] = queries.opened
-        assert first_end_ns is not None
-        await queries.send("p", [data(1)])
-        queries.clock_ns = first_end_ns
-        await queries.send("p", None)
-        assert queries.opened[1][1] == first_end_ns + 1
-        end = (first_end_ns - NOW_NS) // SECOND_NS
-        assert await take(follower, "p", 0, end) == ["1"], "the query's end shows so much"
-        await queries.send("p", [data(end + 1), HeartbeatRecord(at(end + 2))])
-        assert await take(follower, "p", end, end + 1) == [f"{end + 1}"]
-
-    following(test, MUTABLE)
-
-
-def test_with_mutable_key_ranges_a_query_that_ends_too_soon_shows_nothing_of_the_future() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        await queries.send("p", [data(1), HeartbeatRecord(at(2))])
-        await queries.send("p", None)
-        assert await take(follower, "p", 0, 5) is None
-        assert await take(follower, "p", 0, 1) is None
-
-    following(test, MUTABLE)
+@following(MUTABLE)
+async def test_with_mutable_key_ranges_one_query_follows_another_without_a_gap(
+    follower: Follower, queries: Queries
+) -> None:
+    [(_, _, first_end_ns)] = queries.opened
+    assert first_end_ns is not None
+    await queries.send("p", [data(1)])
+    queries.clock_ns = first_end_ns
+    await queries.send("p", None)
+    assert queries.opened[1][1] == first_end_ns + 1
+    end = (first_end_ns - NOW_NS) // SECOND_NS
+    assert await take(follower, "p", 0, end) == ["1"], "the query's end shows so much"
+    await queries.send("p", [data(end + 1), HeartbeatRecord(at(end + 2))])
+    assert await take(follower, "p", end, end + 1) == [f"{end + 1}"]
 
 
-def test_a_heartbeat_interval_more_is_still_recent() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        await take(follower, "q", -60, -30)
-        await asyncio.sleep(0)
-        assert queries.tokens == ["p", "q"]
+@following(MUTABLE)
+async def test_with_mutable_key_ranges_a_query_that_ends_too_soon_shows_nothing_of_the_future(
+    follower: Follower, queries: Queries
+) -> None:
+    await queries.send("p", [data(1), HeartbeatRecord(at(2))])
+    await queries.send("p", None)
+    assert await take(follower, "p", 0, 5) is None
+    assert await take(follower, "p", 0, 1) is None
 
-    following(test)
+
+@following()
+async def test_a_heartbeat_interval_more_is_still_recent(
+    follower: Follower, queries: Queries
+) -> None:
+    await take(follower, "q", -60, -30)
+    await asyncio.sleep(0)
+    assert queries.tokens == ["p", "q"]
 
 
-def test_with_mutable_key_ranges_started_partitions_are_followed_and_ends_are_ends() -> None:
-    async def test(follower: Follower, queries: Queries) -> None:
-        start = PartitionStartRecord(at(1) - 500, "0", ("q",))
-        await queries.send("p", [start, data(2), PartitionEndRecord(at(3) - 500, "1", "p")])
-        await queries.send("p", None)
-        await queries.send("q", [data(2), HeartbeatRecord(at(9))])
-        assert queries.tokens == ["p", "q"]
-        assert queries.opened[1][1] == at(1) - 500
-        assert await take(follower, "p", 0, 8) == ["2"]
-        want = Wanted(key("q"), at(1) - 500)
-        assert want in await follower.portions([want], at(8), wait_s=0)
-
-    following(test, MUTABLE)
+@following(MUTABLE)
+async def test_with_mutable_key_ranges_started_partitions_are_followed_and_ends_are_ends(
+    follower: Follower, queries: Queries
+) -> None:
+    start = PartitionStartRecord(at(1) - 500, "0", ("q",))
+    await queries.send("p", [start, data(2), PartitionEndRecord(at(3) - 500, "1", "p")])
+    await queries.send("p", None)
+    await queries.send("q", [data(2), HeartbeatRecord(at(9))])
+    assert queries.tokens == ["p", "q"]
+    assert queries.opened[1][1] == at(1) - 500
+    assert await take(follower, "p", 0, 8) == ["2"]
+    want = Wanted(key("q"), at(1) - 500)
+    assert want in await follower.portions([want], at(8), wait_s=0)

@@ -180,9 +180,16 @@ def test_a_duration_is_written_as_it_is_read(duration_ms: int) -> None:
 
 # Key, a value that is refused, and a part of the reason.
 REFUSED: list[tuple[str, Any, str]] = [
-    ("source.project", "Shop", "project 'Shop' is no"),
-    ("source.change_stream", "s'x", "is no"),
-    ("pipeline", "Orders", "must match"),
+    ("source.project", "Shop", "project 'Shop' is not a valid name"),
+    ("source.instance", "main/other", "instance 'main/other' is not a valid name"),
+    *(
+        ("source.change_stream", name, "is not a valid name")
+        for name in ("s'x", 's"; DROP TABLE t', "1st", "all-changes", "s" * 129)
+    ),
+    *(
+        ("pipeline", name, "must match")
+        for name in ("Orders", "-orders", "o" * 64, "a b", "orders\n")
+    ),
     ("state.keep", "59s", "59s is outside 1m to 36500d"),
     ("source.start", "yesterday", "or write now or earliest"),
     ("source.end", "2026-01-31", "RFC 3339"),
@@ -194,6 +201,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("epoch.target_records", ".0", "'.0' is not a whole number"),
     ("epoch.target_records", "many", "'many' is not a whole number"),
     ("epoch.target_time", "2d", "2d is outside 1s to 1d"),
+    ("epoch.heartbeat", "999ms", "999ms is outside 1s to 5m"),
     ("epoch.heartbeat", "301s", "301s is outside 1s to 5m"),
     ("epoch.reading", "always", "should be 'bounded' or 'continuous'"),
     ("epoch.reader_memory", "15", "15 is outside 16 to 1000000"),
@@ -204,6 +212,12 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("source.directed_read", "{", "is not valid JSON"),
     ("source.directed_read", '{"includ": []}', "unknown key 'includ'; did you mean 'include'?"),
     ("source.directed_read", '{"include": []}', "include or exclude"),
+    ("source.directed_read", "{}", "include or exclude"),
+    (
+        "source.directed_read",
+        '{"include": [{"location": "a"}], "exclude": [{"location": "b"}]}',
+        "include or exclude",
+    ),
     (
         "source.directed_read",
         '{"exclude": [{"location": "a"}, {"tpye": "READ_ONLY"}]}',

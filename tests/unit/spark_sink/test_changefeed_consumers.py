@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
-from slackwater.spark_sink.envelopes.registry import envelopes
 from tests.support.row_changes import BIKE, VEHICLE_KEY, messages_of, record, vehicle
 
 CHANGEFEED = Origin("changefeed", "p", "i", "d", "s")
@@ -41,27 +39,22 @@ class ChangefeedMessage:
         key: the key's columns, in the key's order.
         rows: the row after the change and, with diff, before it; {} without a value.
         metadata: what options add.
-        resolved: the time of a resolved message.
     """
 
-    key: Sequence[Any] | None
+    key: Sequence[Any]
     rows: Mapping[str, Any]
     metadata: Mapping[str, Any]
-    resolved: Decimal | None = None
 
 
 def read_changefeed(envelope: str, key: str | None, value: str | None) -> ChangefeedMessage:
     """Read a message of an envelope; the key is a list."""
-    columns = None if key is None else json.loads(key)
-    assert columns is None or isinstance(columns, list)
+    columns = json.loads(key or "")
+    assert isinstance(columns, list)
     if value is None:
         assert envelope in ("row", "key_only"), "only these have messages without a value"
         return ChangefeedMessage(columns, {}, {})
     fields = json.loads(value, parse_float=Decimal)
     apart = fields if envelope == "wrapped" else fields.pop("__crdb__", {})
-    if "resolved" in apart:
-        assert columns is None
-        return ChangefeedMessage(None, {}, {}, Decimal(apart["resolved"]))
     metadata = {name: apart.pop(name) for name in METADATA if name in apart}
     if envelope == "wrapped":
         assert fields.keys() <= {"after", "before"}
@@ -179,24 +172,6 @@ def test_cockroachdbs_documented_messages_read_as_ours_of_the_same_change(name: 
     assert read_changefeed(documented.envelope, message.key, message.value) == read_changefeed(
         documented.envelope, documented.key, documented.value
     )
-
-
-@pytest.mark.parametrize(
-    ("envelope", "value"),
-    [
-        ("wrapped", '{"resolved":"1532379887442299001.0000000000"}'),
-        ("row", '{"__crdb__":{"resolved":"1532379887442299001.0000000000"}}'),
-        ("key_only", '{"__crdb__":{"resolved":"1532379887442299001.0000000000"}}'),
-    ],
-)
-def test_cockroachdbs_documented_resolved_messages_read_as_messages_of(
-    envelope: str, value: str
-) -> None:
-    made = envelopes()[envelope](EnvelopeOptions(CHANGEFEED))
-    message = made.resolved(1_532_379_887_442_299_001).as_json()
-    documented = read_changefeed(envelope, None, value)
-    assert read_changefeed(envelope, message.key, message.value) == documented
-    assert documented.resolved == Decimal("1532379887442299001")
 
 
 def test_a_key_whose_order_is_not_known_has_the_order_of_the_columns() -> None:
