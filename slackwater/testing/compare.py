@@ -68,6 +68,7 @@ def _records(output: pa.Table) -> list[TruthRecord]:
                 )
                 for mod in row["mods"]
             ),
+            row["mod_type"],
         )
         for row in output.to_pylist()
     ]

@@ -29,6 +29,7 @@ class TruthRecord(NamedTuple):
     record_sequence: str
     table_name: str
     mods: tuple[tuple[str, str, str], ...]
+    mod_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ def _truth_record(data: dict[str, Any]) -> TruthRecord:
             )
             for mod in data["mods"]
         ),
+        data["mod_type"],
     )
 
 

@@ -76,6 +76,7 @@ def truth_record(value: dict[str, Any]) -> TruthRecord:
             (canonical(m[fields[0]]), canonical(m[fields[1]]), canonical(m[fields[2]]))
             for m in mods
         ),
+        value["mod_type"],
     )
 
 

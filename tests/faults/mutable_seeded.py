@@ -21,46 +21,37 @@ from unittest.mock import patch
 import pyarrow as pa
 from tenacity import wait_random_exponential
 
-from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.records import DataChangeRecord
+from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
+from slackwater.reader.schema import DATA_SCHEMA
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.errors import AuditError
 from slackwater.state.errors import StateError
-from slackwater.timestamp import format_rfc3339
+from slackwater.timestamp import datetime_to_ns, format_rfc3339
 from tests.faults.proxy import Breaks, Delays, FaultProxy, Rule
-from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
 from tests.support.epochs import AbandonedError, EpochLoop
-from tests.synthetic.mutable import scripted
-from tests.synthetic.rows import ListedRows
-from tests.synthetic.script import Script
+from tests.synthetic.mutable import mutable_stream
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
 
 START_US = 1_769_850_000_000_000
 STEP_US = 300_000
-# Partition, commit timestamp in microseconds, transaction, record_sequence, key.
-Row = tuple[str, int, str, str, str]
+# A partition's token, and a record in it.
+Row = tuple[str, DataChangeRecord]
 _TRIES_MAX = 200
-
-
-def expected_rows(script: Script, after_us: int) -> list[Row]:
-    """Return the rows of all records after a time."""
-    return [
-        (p.token, r.commit_timestamp_ns // 1_000, r[1], r.record_sequence, str(r.mods[0].keys))
-        for p in script.partitions
-        if isinstance(p.rows, ListedRows)
-        for r in p.rows.records
-        if isinstance(r, DataChangeRecord) and r.commit_timestamp_ns > after_us * 1_000
-    ]
 
 
 def rows_of(table: pa.Table) -> list[Row]:
     """Return the rows of an epoch's output."""
-    names = ("partition_token", "server_transaction_id", "record_sequence")
-    tokens, transactions, sequences = (table[name].to_pylist() for name in names)
-    times = table["commit_timestamp"].cast(pa.timestamp("us", "UTC")).cast("int64").to_pylist()
-    keys = [mods[0]["keys"] for mods in table["mods"].to_pylist()]
-    return list(zip(tokens, times, transactions, sequences, keys, strict=True))
+    return [(row["partition_token"], _record(row)) for row in table.to_pylist()]
+
+
+def _record(row: Mapping[str, Any]) -> DataChangeRecord:
+    time, *others = (row[name] for name in DATA_SCHEMA.names)
+    return DataChangeRecord(datetime_to_ns(time), *others)._replace(
+        column_types=tuple(ColumnType(**column) for column in row["column_types"]),
+        mods=tuple(Mod(**mod) for mod in row["mods"]),
+    )
 
 
 def require_equal(rows: Iterable[Row], expected: Iterable[Row]) -> None:
@@ -73,14 +64,6 @@ def require_equal(rows: Iterable[Row], expected: Iterable[Row]) -> None:
     lost, doubled = truth - read, read - truth
     assert not lost, f"{lost.total()} lost, such as {min(lost)}"
     assert not doubled, f"{doubled.total()} doubled, such as {min(doubled)}"
-
-
-def read_functions(seed: int) -> Mapping[str, Any]:
-    """Return of what kind a seed's stream is: two of three have functions for three placements.
-
-    Of half of those, one began while the history went on.
-    """
-    return {"functions": PLACEMENTS, "adds": seed % 3 == 1} if seed % 3 else {}
 
 
 def run(seed: int, folder: Path, *, is_calm: bool = False) -> Counter[str]:
@@ -97,10 +80,8 @@ def run(seed: int, folder: Path, *, is_calm: bool = False) -> Counter[str]:
             failure is permanent.
     """
     choose = random.Random(seed)
-    dialect = list(Dialect)[seed % 2]
-    history = random_mutable_history(choose, **read_functions(seed))
-    script = scripted(history, dialect, start_us=START_US, step_us=STEP_US)
-    last_us = max(p.rows.time_us(len(p.rows) - 1) for p in script.partitions if len(p.rows))
+    source = mutable_stream(seed, start_us=START_US, step_us=STEP_US)
+    last_us = source.last_us()
     likely, refusals = choose.choice(((0.0, 0.0), (0.2, 0.3), (0.5, 0.05), (0.7, 0.0)))
     rules: list[Rule] = [
         Breaks(likely, choose.randint(0, 4), choose.choice((0.0, 0.3)), refusals),
@@ -120,7 +101,7 @@ def run(seed: int, folder: Path, *, is_calm: bool = False) -> Counter[str]:
     if seed % 4 < 2:
         columns = {"_BY_COLUMN_BYTES_MIN": 0}
     with (
-        SyntheticSpanner(script) as server,
+        SyntheticSpanner(source.script) as server,
         FaultProxy(server.host, rules, seed=seed) as proxy,
         patch("slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.1)),
         patch.multiple("slackwater.reader.query.batch_decoder", **columns),
@@ -132,7 +113,7 @@ def run(seed: int, folder: Path, *, is_calm: bool = False) -> Counter[str]:
         loop = Loop(stream, url, start_us, options, choose)
         loop.run(watermark_for_end((last_us + 2_000_000) * 1_000))
         loop.seen.update(proxy.injected)
-    require_equal(loop.rows, expected_rows(script, start_us - 1))
+    require_equal(loop.rows, source.records(after_us=start_us - 1))
     return loop.seen
 
 
@@ -193,7 +174,7 @@ class Loop:
             self.seen[f"failed: {type(error).__name__}"] += 1
         else:
             end_ns = self._loop.watermark_ns or 0
-            assert all(former_ns < time_us * 1_000 <= end_ns for _, time_us, *_ in rows), "no cut"
+            assert all(former_ns < r.commit_timestamp_ns <= end_ns for _, r in rows), "no cut"
             self.rows += rows
             self.seen["epochs"] += 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -50,8 +49,8 @@ from slackwater.state.models import Partition
 from slackwater.timestamp import format_rfc3339
 from tests.faults import mutable_seeded
 from tests.faults.proxy import Breaks, FaultProxy
-from tests.simulation.mutable_history import PLACEMENTS, random_mutable_history
-from tests.synthetic.mutable import scripted
+from tests.simulation.mutable_history import PLACEMENTS
+from tests.synthetic.mutable import mutable_stream
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
@@ -96,8 +95,9 @@ def stream_at(host: str) -> ChangeStream:
 
 
 def script_of(seed: int, dialect: Dialect, *, step_us: int = 1_000) -> Script:
-    history = random_mutable_history(random.Random(seed))
-    return scripted(history, dialect, start_us=START_US, step_us=step_us)
+    return mutable_stream(
+        seed, start_us=START_US, step_us=step_us, dialect=dialect, functions=("",), adds=False
+    ).script
 
 
 def times_of(script: Script) -> tuple[int, int]:
@@ -311,8 +311,9 @@ def test_epochs_hold_every_record_once_through_faults(seed: int, tmp_path: Path)
 
 
 def placed(seed: int, dialect: Dialect, *, adds: bool = False) -> Script:
-    history = random_mutable_history(random.Random(seed), functions=PLACEMENTS, adds=adds)
-    return scripted(history, dialect, start_us=START_US, step_us=1_000)
+    return mutable_stream(
+        seed, start_us=START_US, step_us=1_000, dialect=dialect, functions=PLACEMENTS, adds=adds
+    ).script
 
 
 @DIALECTS

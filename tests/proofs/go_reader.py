@@ -25,8 +25,7 @@ from typing import Any
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.records import ChangeRecord, ColumnType, DataChangeRecord, Mod
 from slackwater.timestamp import format_rfc3339
-from tests.simulation.mutable_history import random_mutable_history
-from tests.synthetic.mutable import scripted
+from tests.synthetic.mutable import mutable_stream
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
@@ -109,8 +108,9 @@ def _canonical(value: object) -> str:
 
 def moving_script(seed: int, dialect: Dialect) -> Script:
     """Return a history with mutable key ranges."""
-    history = random_mutable_history(random.Random(seed))
-    return scripted(history, dialect, start_us=START_US, step_us=STEP_US)
+    return mutable_stream(
+        seed, start_us=START_US, step_us=STEP_US, dialect=dialect, functions=("",), adds=False
+    ).script
 
 
 def splitting_script(seed: int, dialect: Dialect) -> Script:

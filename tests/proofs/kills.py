@@ -66,7 +66,8 @@ class Watched:
             case Moment.READING:
                 return lambda: [_names(owner) for owner in _below(changes / "_staging")]
             case Moment.SINK_COMMIT:
-                return lambda: (_names(changes), _names(changes / "_delta_log"))
+                logs = [changes, changes / "_delta_log", changes / "metadata"]
+                return lambda: list(map(_names, logs))
             case Moment.CHECKPOINT_WRITE:
                 return lambda: _names(checkpoint / "commits")
             case Moment.STORE_TRANSACTION:

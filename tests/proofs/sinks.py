@@ -58,7 +58,7 @@ SINKS: dict[str, Sink] = {
     "changelogs": {"kind": "changelogs"},
     "iceberg_changelogs": {"kind": "changelogs", "format": "iceberg"},
 }
-JSON_COLUMN = "Details"
+JSON_COLUMNS = ("Details", "Extra", "Texts")
 TRANSACTIONS_PER_SECOND = 20
 
 
@@ -125,7 +125,10 @@ def run(
     pipelines_settings = settings(stream, folder, format_rfc3339(start_ns))
     del pipelines_settings["pipeline"], pipelines_settings["sink"]
     pipelines_settings["spark"]["conf"] = {"spark.driver.memory": "2g"}
-    pipelines_settings["pipelines"] = {name: {"sink": _sink(name, folder)} for name in names}
+    pipelines_settings["pipelines"] = {
+        name: {"sink": sink_settings(name, folder / name, folder / f"{name}-checkpoint")}
+        for name in names
+    }
     if state_url is not None:
         pipelines_settings["state"]["url"] = state_url
     service = Pipelines(pipelines_settings, names, folder)
@@ -162,17 +165,19 @@ def run(
     return {name: require_equal(name, folder / name, truth) for name in names}
 
 
-def _sink(name: str, folder: Path) -> dict[str, Any]:
-    sink_settings = dict(SINKS[name])
+def sink_settings(name: str, path: Path, checkpoint: Path) -> dict[str, Any]:
+    """Return the section sink of the settings for a key of SINKS."""
+    of_sink = dict(SINKS[name])
     if name == "passed":
-        sink_settings["options"] = {"path": str(folder / "passed-output")}
-    if sink_settings.get("envelope") in ("wrapped", "row"):
-        sink_settings["updated"] = True
-    return {
-        **sink_settings,
-        "path": str(folder / name),
-        "checkpoint": str(folder / f"{name}-checkpoint"),
-    }
+        of_sink["options"] = {"path": str(_passed(path))}
+    if of_sink.get("envelope") in ("wrapped", "row"):
+        of_sink["updated"] = True
+    return {**of_sink, "path": str(path), "checkpoint": str(checkpoint)}
+
+
+def _passed(path: Path) -> Path:
+    """Return where Spark writes what it is passed, beside the pipeline's own files."""
+    return path.with_name(f"{path.name}-passed")
 
 
 def require_equal(name: str, path: Path, truth: Truth) -> int:
@@ -182,7 +187,7 @@ def require_equal(name: str, path: Path, truth: Truth) -> int:
         assert changes == wanted, (name, changes - wanted, wanted - changes)
         return wanted.total()
     if "envelope" not in SINKS[name]:
-        output = _records(name, path)
+        output = records_at(name, path)
         comparison = compare(output, truth.records)
         # A format that knows nothing of epochs may double those of a kill.
         doubled = [] if name == "passed" else comparison.doubled
@@ -190,8 +195,10 @@ def require_equal(name: str, path: Path, truth: Truth) -> int:
         assert differences == ([], [], []), (name, [some[:3] for some in differences])
         return len(truth.records)
     file_format, envelope = SINKS[name]["format"], SINKS[name]["envelope"]
-    expected = Counter(change for record in truth.records for change in _expected(envelope, record))
-    output_changes = Counter(map(_OF_ENVELOPE[envelope], _messages(file_format, path)))
+    expected = Counter(
+        change for record in truth.records for change in expected_changes_of(envelope, record)
+    )
+    output_changes = Counter(map(CHANGE_OF[envelope], _messages(file_format, path)))
     if (file_format, envelope) == ("json", "debezium"):
         # The key is in the line's before or after only.
         expected = Counter((*c[:3], c[4]) for c in expected.elements())
@@ -200,7 +207,8 @@ def require_equal(name: str, path: Path, truth: Truth) -> int:
     return expected.total()
 
 
-def _records(name: str, path: Path) -> pa.Table:
+def records_at(name: str, path: Path) -> pa.Table:
+    """Return the records of an output without an envelope."""
     match SINKS[name].get("format"):
         case "delta" | "iceberg" as table_format:
             return rows_at(table_format, path)
@@ -209,7 +217,7 @@ def _records(name: str, path: Path) -> pa.Table:
         case "orc":
             return ds.dataset(path, format="orc", partitioning="hive").to_table()
     if name == "passed":
-        return ds.dataset(path.parent / "passed-output", format="parquet").to_table()
+        return ds.dataset(_passed(path), format="parquet").to_table()
     return read_changelog(path)
 
 
@@ -275,17 +283,24 @@ def _frozen(value: Any) -> Any:
 def _row(*texts: str) -> Any:
     """Merge the JSON texts of a row, with a JSON column parsed; None if they are empty."""
     merged = {name: value for text in texts for name, value in _loads(text).items()}
-    if merged.get(JSON_COLUMN) is not None:
-        merged[JSON_COLUMN] = _loads(merged[JSON_COLUMN])
-    return _frozen(merged)
+    return _frozen(_with_json(merged))
 
 
-def _expected(envelope: str, record: TruthRecord) -> list[tuple[Any, ...]]:
+def _with_json(row: dict[str, Any]) -> dict[str, Any]:
+    """Parse the JSON columns of a row, which are texts."""
+    return row | {name: _json(row[name]) for name in JSON_COLUMNS if name in row}
+
+
+def _json(value: Any) -> Any:
+    return list(map(_json, value)) if isinstance(value, list) else _loads(value)
+
+
+def expected_changes_of(envelope: str, record: TruthRecord) -> list[tuple[Any, ...]]:
     """Return a record's changes as an envelope has to show them, from the truth alone."""
     at_ns = parse_rfc3339(record.commit_timestamp)
     changes: list[tuple[Any, ...]] = []
     for number, (keys, new, _) in enumerate(record.mods):
-        is_delete = not _loads(new)
+        is_delete = record.mod_type == "DELETE"
         after = None if is_delete else _row(keys, new)
         key = tuple(_loads(keys).values())
         place = (record.server_transaction_id, record.record_sequence, str(number))
@@ -346,15 +361,17 @@ def _datastream(message: Mapping[str, Any]) -> tuple[Any, ...]:
 def _debezium(message: Mapping[str, Any]) -> tuple[Any, ...]:
     value, key = _loads(message["value"]), _loads(message["key"])
     source = value["source"]
-    place = (source["server_transaction_id"], f"{int(source['sequence']):08d}")
-    after = value["after"]
-    if after and after.get(JSON_COLUMN) is not None:
-        # A JSON column is a string here, as Debezium's connector has it.
-        after = {**after, JSON_COLUMN: _loads(after[JSON_COLUMN])}
-    return *place, source["table"], _frozen(key), _frozen(after)
+    sequence = f"{int(source['sequence']):08d}"
+    if prefix := source.get("record_sequence_prefix"):
+        # Of a stream with mutable key ranges.
+        sequence = f"{prefix}-{int(source['sequence']):08x}"
+    # A JSON column is a string here, as Debezium's connector has it.
+    after = value["after"] and _frozen(_with_json(value["after"]))
+    return source["server_transaction_id"], sequence, source["table"], _frozen(key), after
 
 
-_OF_ENVELOPE: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {
+# What makes a comparable change of a message: its table_name, key and value.
+CHANGE_OF: dict[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]] = {
     "wrapped": _wrapped,
     "row": _plain_row,
     "key_only": _key_only,

@@ -13,7 +13,7 @@ from slackwater.state.models import PartitionKey
 STEP_NS = 1_000
 # The read functions of a stream with one for each of three placements.
 PLACEMENTS = ("asia", "default", "europe")
-_KEYS = 4
+KEY_RANGES = 4
 
 
 @dataclass
@@ -73,7 +73,7 @@ class _Maker:
         self.lives: dict[PartitionKey, MutableLife] = {}
         self.tokens = Counter[str]()
         alive = [self.begin(0, f) for f in functions for _ in range(choose.randint(1, 3))]
-        self.owner = {key: choose.choice(alive) for key in range(_KEYS)}
+        self.owner = {key: choose.choice(alive) for key in range(KEY_RANGES)}
         self.sequence = 0
         self.begun_ns = 0
 
@@ -97,7 +97,7 @@ class _Maker:
         before = dict(self.owner)
         if self.choose.random() < 0.4:
             self.change(time_ns)
-        for key in range(_KEYS):
+        for key in range(KEY_RANGES):
             side = before if self.choose.random() < 0.5 else self.owner
             side[key].changes.append((key, time_ns))
 

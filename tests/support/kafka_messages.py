@@ -113,9 +113,9 @@ def _changes(record: TruthRecord, envelope: str) -> Iterator[Hashable]:
     if envelope == "record":
         yield (record.server_transaction_id, int(record.record_sequence), 0)
         return
-    for number, (keys, new, _) in enumerate(record.mods):
+    for number, (keys, _, _) in enumerate(record.mods):
         columns = [_key_value(json.loads(keys)[name]) for name in KEYS[record.table_name]]
-        is_deleted = json.loads(new) in ({}, None)
+        is_deleted = record.mod_type == "DELETE"
         if envelope in ("wrapped", "row", "key_only"):
             has_time = envelope == "wrapped" or (envelope == "row" and not is_deleted)
             committed_ns = parse_rfc3339(record.commit_timestamp) if has_time else None

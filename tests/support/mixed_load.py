@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
@@ -17,68 +18,136 @@ SINGERS, ALBUMS, FLAGS, NOTES = "Singers", "Albums", "Flags", "archive.Notes"
 TABLES = (SINGERS, ALBUMS, FLAGS, NOTES)
 # The change stream does not watch it.
 GENERATED = "Century"
+Key = tuple[Any, ...]
 
-_GOOGLESQL = (
-    "CREATE SCHEMA archive",
-    f"CREATE TABLE {SINGERS} (Id INT64 NOT NULL, Name STRING(MAX), Born DATE, Active BOOL,"
-    " Score FLOAT64, Fee NUMERIC, Photo BYTES(MAX), Changed TIMESTAMP, Extra JSON,"
-    " Counts ARRAY<INT64>, Tags ARRAY<STRING(MAX)>, Marks ARRAY<FLOAT64>) PRIMARY KEY (Id)",
-    f"CREATE TABLE {ALBUMS} (Id INT64 NOT NULL, Title STRING(50), Year INT64, Sold NUMERIC,"
-    " Century INT64 AS (DIV(Year, 100)) STORED)"
-    f" PRIMARY KEY (Id, Title), INTERLEAVE IN PARENT {SINGERS} ON DELETE CASCADE",
-    f"CREATE TABLE {FLAGS} (Day DATE, Kind STRING(9)) PRIMARY KEY (Kind, Day DESC)",
-    f"CREATE TABLE {NOTES} (Id STRING(36) NOT NULL, Text STRING(MAX), Size INT64) PRIMARY KEY (Id)",
-)
-_POSTGRESQL = (
-    "CREATE SCHEMA archive",
-    f'CREATE TABLE "{SINGERS}" ("Id" bigint PRIMARY KEY, "Name" varchar, "Born" date,'
-    ' "Active" boolean, "Score" float8, "Fee" numeric, "Photo" bytea, "Changed" timestamptz,'
-    ' "Extra" jsonb, "Counts" bigint[], "Tags" varchar[], "Marks" float8[])',
-    f'CREATE TABLE "{ALBUMS}" ("Id" bigint, "Title" varchar(50), "Year" bigint, "Sold" numeric,'
-    ' "Century" bigint GENERATED ALWAYS AS ("Year" / 100) STORED,'
-    f' PRIMARY KEY ("Id", "Title")) INTERLEAVE IN PARENT "{SINGERS}" ON DELETE CASCADE',
-    f'CREATE TABLE "{FLAGS}" ("Day" date, "Kind" varchar(9), PRIMARY KEY ("Kind", "Day"))',
-    'CREATE TABLE archive."Notes" ("Id" varchar(36) PRIMARY KEY, "Text" varchar, "Size" bigint)',
-)
+KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    SINGERS: ("Id",),
+    ALBUMS: ("Id", "Title"),
+    FLAGS: ("Kind", "Day"),
+    NOTES: ("Id",),
+}
+# The types in GoogleSQL of the columns that the change stream watches, by table.
+COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
+    SINGERS: {
+        "Id": "INT64",
+        "Name": "STRING(MAX)",
+        "Born": "DATE",
+        "Active": "BOOL",
+        "Score": "FLOAT64",
+        "Fee": "NUMERIC",
+        "Photo": "BYTES(MAX)",
+        "Changed": "TIMESTAMP",
+        "Extra": "JSON",
+        "Counts": "ARRAY<INT64>",
+        "Tags": "ARRAY<STRING(MAX)>",
+        "Marks": "ARRAY<FLOAT64>",
+    },
+    ALBUMS: {"Id": "INT64", "Title": "STRING(50)", "Year": "INT64", "Sold": "NUMERIC"},
+    FLAGS: {"Day": "DATE", "Kind": "STRING(9)"},
+    NOTES: {"Id": "STRING(36)", "Text": "STRING(MAX)", "Size": "INT64"},
+}
+_POSTGRESQL_TYPES: Final[Mapping[str, str]] = {
+    "INT64": "bigint",
+    "STRING": "varchar",
+    "DATE": "date",
+    "BOOL": "boolean",
+    "FLOAT64": "float8",
+    "NUMERIC": "numeric",
+    "BYTES": "bytea",
+    "TIMESTAMP": "timestamptz",
+    "JSON": "jsonb",
+}
+
+
+def _postgresql_type(kind: str) -> str:
+    if kind.startswith("ARRAY<"):
+        return f"{_postgresql_type(kind[6:-1])}[]"
+    name, _, size = kind.replace("(MAX)", "").partition("(")
+    return _POSTGRESQL_TYPES[name] + (size and f"({size}")
+
+
+def _googlesql() -> list[str]:
+    listed = {
+        table: ", ".join(
+            f"{name} {kind}" + " NOT NULL" * (name == "Id") for name, kind in columns.items()
+        )
+        for table, columns in COLUMNS.items()
+    }
+    return [
+        "CREATE SCHEMA archive",
+        f"CREATE TABLE {SINGERS} ({listed[SINGERS]}) PRIMARY KEY (Id)",
+        f"CREATE TABLE {ALBUMS} ({listed[ALBUMS]}, {GENERATED} INT64 AS (DIV(Year, 100)) STORED)"
+        f" PRIMARY KEY (Id, Title), INTERLEAVE IN PARENT {SINGERS} ON DELETE CASCADE",
+        f"CREATE TABLE {FLAGS} ({listed[FLAGS]}) PRIMARY KEY (Kind, Day DESC)",
+        f"CREATE TABLE {NOTES} ({listed[NOTES]}) PRIMARY KEY (Id)",
+    ]
+
+
+def _postgresql() -> list[str]:
+    listed = {
+        table: ", ".join(f'"{name}" {_postgresql_type(kind)}' for name, kind in columns.items())
+        for table, columns in COLUMNS.items()
+    }
+    return [
+        "CREATE SCHEMA archive",
+        f'CREATE TABLE "{SINGERS}" ({listed[SINGERS]}, PRIMARY KEY ("Id"))',
+        f'CREATE TABLE "{ALBUMS}" ({listed[ALBUMS]},'
+        f' "{GENERATED}" bigint GENERATED ALWAYS AS ("Year" / 100) STORED,'
+        f' PRIMARY KEY ("Id", "Title")) INTERLEAVE IN PARENT "{SINGERS}" ON DELETE CASCADE',
+        f'CREATE TABLE "{FLAGS}" ({listed[FLAGS]}, PRIMARY KEY ("Kind", "Day"))',
+        f'CREATE TABLE archive."Notes" ({listed[NOTES]}, PRIMARY KEY ("Id"))',
+    ]
 
 
 def ddl(dialect: Dialect, capture: str) -> list[str]:
     """Return the tables' schema, with a change stream over all of them."""
     if dialect is Dialect.POSTGRESQL:
-        made, word, name = _POSTGRESQL, "WITH", f'"{CHANGE_STREAM}"'
+        made, word, name = _postgresql(), "WITH", f'"{CHANGE_STREAM}"'
     else:
-        made, word, name = _GOOGLESQL, "OPTIONS", CHANGE_STREAM
+        made, word, name = _googlesql(), "OPTIONS", CHANGE_STREAM
     return [
         *made,
         f"CREATE CHANGE STREAM {name} FOR ALL {word} (value_capture_type = '{capture}')",
     ]
 
 
-class MixedLoad:
-    """Writes random transactions; the same seed gives the same ones."""
+class MixedChanges:
+    """Writes random transactions; the same seed gives the same ones.
 
-    def __init__(self, stream: ChangeStream, dialect: Dialect, *, seed: int) -> None:
-        client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-        self._database = client.instance(stream.instance).database(
-            stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
-        )
+    Args:
+        database: as Google's client has it, of which only batch() is used.
+        seed: chooses everything.
+    """
+
+    tables: Sequence[str] = TABLES
+    keys: Mapping[str, tuple[str, ...]] = KEYS
+
+    def __init__(self, database: Any, *, seed: int) -> None:
+        self._database = database
         self._random = random.Random(seed)
-        self._rows: dict[str, set[tuple[Any, ...]]] = {table: set() for table in TABLES}
+        self._rows: dict[str, set[Key]] = {table: set() for table in self.tables}
         self._next = 0
         self.changes = 0
 
-    def transaction(self) -> None:
-        """Write one to four changes of different rows."""
-        changed: set[Any] = set()
+    def transaction(
+        self, changed: set[tuple[str, Key]] | None = None, changes_max: int = 4
+    ) -> None:
+        """Write changes of different rows.
+
+        Args:
+            changed: rows that are left alone, to which those that it changes are added.
+            changes_max: how many changes it has at most, without those of interleaved rows.
+        """
+        changed = set() if changed is None else changed
         with self._database.batch() as batch:
-            for _ in range(self._random.randint(1, 4)):
-                table = self._random.choice(TABLES)
+            for _ in range(self._random.randint(1, changes_max)):
+                table = self._random.choice(self.tables)
                 rows = sorted(self._rows[table] - {row for name, row in changed if name == table})
                 kind = self._random.random()
                 if table == ALBUMS and not self._rows[SINGERS]:
                     continue
                 if kind < 0.4 or not rows:
-                    key: tuple[Any, ...] | None = self._insert(batch, table)
+                    key: Key | None = self._insert(batch, table, changed)
                 elif kind < 0.8:
                     key = self._update(batch, table, self._random.choice(rows))
                 else:
@@ -87,33 +156,36 @@ class MixedLoad:
                     changed.add((table, key))
                     self.changes += 1
 
-    def _insert(self, batch: Any, table: str) -> tuple[Any, ...]:
+    def _insert(self, batch: Any, table: str, changed: set[tuple[str, Key]]) -> Key:
         self._next += 1
-        if table == ALBUMS:
-            singer = self._random.choice(sorted(self._rows[SINGERS]))
-            key: tuple[Any, ...] = (*singer, f"Title '{self._next}' \\ é")
-        elif table == FLAGS:
-            key = (f"k{self._next}", f"2026-{self._next % 12 + 1:02d}-01")
-        else:
-            key = (self._next,) if table == SINGERS else (f"note {self._next}",)
+        key = self._new_key(table, changed)
         values = self._values(table)
-        batch.insert(table, (*_KEYS[table], *values), [[*key, *values.values()]])
+        batch.insert(table, (*self.keys[table], *values), [[*key, *values.values()]])
         self._rows[table].add(key)
         return key
 
-    def _update(self, batch: Any, table: str, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def _new_key(self, table: str, changed: set[tuple[str, Key]]) -> Key:
+        """Return the key of a row that is neither there nor among those left alone."""
+        if table == ALBUMS:
+            singer = self._random.choice(sorted(self._rows[SINGERS]))
+            return (*singer, f"Title '{self._next}' \\ é")
+        if table == FLAGS:
+            return (f"k{self._next}", f"2026-{self._next % 12 + 1:02d}-01")
+        return (self._next,) if table == SINGERS else (f"note {self._next}",)
+
+    def _update(self, batch: Any, table: str, key: Key) -> Key | None:
         values = self._values(table)
         if not values:
             return None
         # Only some columns: with some capture types the others are not told.
         chosen = self._random.sample(sorted(values), self._random.randint(1, len(values)))
         row = [*key, *(values[name] for name in chosen)]
-        batch.update(table, (*_KEYS[table], *chosen), [row])
+        batch.update(table, (*self.keys[table], *chosen), [row])
         return key
 
     def _delete(
-        self, batch: Any, table: str, key: tuple[Any, ...], changed: set[Any]
-    ) -> tuple[Any, ...] | None:
+        self, batch: Any, table: str, key: Key, changed: set[tuple[str, Key]]
+    ) -> Key | None:
         albums = {row for row in self._rows[ALBUMS] if table == SINGERS and row[0] == key[0]}
         if any((ALBUMS, row) in changed for row in albums):
             return None
@@ -149,4 +221,12 @@ class MixedLoad:
         return {}
 
 
-_KEYS = {SINGERS: ("Id",), ALBUMS: ("Id", "Title"), FLAGS: ("Kind", "Day"), NOTES: ("Id",)}
+class MixedLoad(MixedChanges):
+    """Writes them to the database of a change stream."""
+
+    def __init__(self, stream: ChangeStream, dialect: Dialect, *, seed: int) -> None:
+        client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
+        database = client.instance(stream.instance).database(
+            stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
+        )
+        super().__init__(database, seed=seed)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from slackwater.testing.plain_client import TruthRecord
+from slackwater.timestamp import datetime_to_ns, ns_to_us, parse_rfc3339
 from tests.support.read_tables import rows_in
 from tests.support.table_rows import comparable
 
 Change = tuple[Any, ...]
 PARTS = ("before", "after")
+_TIME = re.compile(r"\d{1,4}-\d\d-\d\dT\S+Z")
 
 
 def written_changes(folder: Path) -> Counter[Change]:
@@ -53,7 +56,7 @@ def change_in(table: str, row: Mapping[str, Any]) -> Change:
 def _expected(record: TruthRecord, number: int) -> Change:
     keys, new, old = (json.loads(text, parse_float=Decimal) or {} for text in record.mods[number])
     # An INSERT has no old row, a DELETE no new one. The truth says only what their values are.
-    is_delete = not new
+    is_delete = record.mod_type == "DELETE"
     after = None if is_delete else {**keys, **new}
     before = {**keys, **old} if is_delete or old else None
     return (
@@ -69,6 +72,10 @@ def _plain(value: Any) -> Any:
         return tuple((name, _plain(value[name])) for name in sorted(value))
     if isinstance(value, list):
         return tuple(map(_plain, value))
+    if isinstance(value, datetime):
+        return ns_to_us(datetime_to_ns(value))
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return ns_to_us(parse_rfc3339(value))
     if isinstance(value, str) and value.removeprefix("-").replace(".", "", 1).isdecimal():
         value = Decimal(value)
     if isinstance(value, bool) or value is None:

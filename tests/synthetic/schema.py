@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any, Final
 
 from slackwater.reader.change_stream import Dialect
@@ -19,24 +18,48 @@ COLUMN_NAMES: Final = (
     *("is_generated", "column_ordering"),
 )
 
+_IN_POSTGRESQL: Final = {
+    "INT64": "bigint",
+    "FLOAT64": "double precision",
+    "FLOAT32": "real",
+    "BOOL": "boolean",
+    "STRING": "character varying",
+    "BYTES": "bytea",
+    "TIMESTAMP": "timestamp with time zone",
+    "PG_NUMERIC": "numeric",
+    "PG_JSONB": "jsonb",
+}
+
 
 def columns_in(script: Script) -> list[list[str]]:
     """The rows of the information schema: the columns of the listed records' tables."""
-    columns: dict[str, Sequence[ColumnType]] = {}
+    columns: dict[str, dict[str, ColumnType]] = {}
     for partition in script.partitions:
         if isinstance(partition.rows, ListedRows):
             for record in partition.rows.records:
                 if isinstance(record, DataChangeRecord):
-                    columns[record.table_name] = record.column_types
-    schema = "public" if script.dialect is Dialect.POSTGRESQL else ""
+                    of_table = columns.setdefault(record.table_name, {})
+                    of_table.update({column.name: column for column in record.column_types})
     rows = []
     for table, of_table in columns.items():
         positions = itertools.count(1)
-        for column in of_table:
+        schema, _, name = table.rpartition(".")
+        if script.dialect is Dialect.POSTGRESQL:
+            schema = schema or "public"
+        for column in sorted(of_table.values(), key=lambda column: column.ordinal_position):
             position = str(next(positions)) if column.is_primary_key else ""
-            kind = spanner_type(column.type)
-            rows.append([schema, table, column.name, kind, position, "NEVER", ""])
+            kind = _spelled(column.type, script.dialect)
+            rows.append([schema, name, column.name, kind, position, "NEVER", ""])
     return rows
+
+
+def _spelled(type_json: str, dialect: Dialect) -> str:
+    """Return a type as the information schema spells it."""
+    kind = spanner_type(type_json)
+    if dialect is not Dialect.POSTGRESQL:
+        return kind
+    element = kind.removeprefix("ARRAY<").removesuffix(">")
+    return _IN_POSTGRESQL.get(element, element.lower()) + "[]" * (element != kind)
 
 
 def metadata_of(script: Script) -> Any:

@@ -28,6 +28,7 @@ def row(
         "table_name": "Orders",
         "partition_token": token,
         "mods": [{"keys": '{"Id":"1"}', "new_values": None, "old_values": "{}"}],
+        "mod_type": "UPDATE",
         "number_of_records_in_transaction": records,
         "number_of_partitions_in_transaction": partitions,
     }
@@ -40,6 +41,7 @@ def truth(commit_s: int, token: str = "a", new_values: str = "null") -> TruthRec
         f"{token}0",
         "Orders",
         (('{"Id": "1"}', new_values, "{}"),),
+        "UPDATE",
     )
 
 
