@@ -34,6 +34,8 @@ NO_FIRST_WORDS = {"as", "how", "of", "see", "what", "who", "whoever", "whose"}
 HEAVY = {"google", "grpc", "pyarrow", "pyspark", "sqlalchemy", "time"}
 # time is built into the interpreter and loaded before any of our code runs.
 SEEN_IN_MODULES = HEAVY - {"time"}
+SPARK = {"py4j", "pyspark"}
+CLIENTS = {"grpc", "google.cloud.spanner_v1", "sqlalchemy"}
 
 
 def sources(*folders: str) -> list[Path]:
@@ -201,33 +203,35 @@ def test_loading_settings_loads_no_spark(tmp_path: Path) -> None:
     call = f"slackwater.config.load.load_settings(__import__('pathlib').Path({str(file)!r}), {{}})"
     loaded = loaded_by("slackwater.config.load", call)
     assert "slackwater.spark_sink.sinks.kafka" in loaded
-    clients = {"fastavro", "grpc", "google.cloud.spanner_v1", "requests", "sqlalchemy"}
-    assert loaded.isdisjoint({*clients, "numpy", "py4j", "pyarrow", "pyspark"})
+    assert loaded.isdisjoint(CLIENTS | SPARK | {"fastavro", "numpy", "pyarrow", "requests"})
 
 
-@pytest.mark.parametrize("module", ["slackwater.commands.status", "slackwater.tail.options"])
-def test_a_command_that_starts_no_spark_loads_none(module: str) -> None:
-    assert loaded_by(module).isdisjoint({"py4j", "pyspark"})
-
-
-def test_a_pipeline_is_paused_without_spark_and_spanners_client() -> None:
-    """The request is a row of the metadata store."""
-    loaded = loaded_by("slackwater.commands.request")
-    assert loaded.isdisjoint({"grpc", "py4j", "pyarrow", "pyspark"})
-
-
-def test_the_source_is_known_without_what_reads_it() -> None:
-    """Spark loads it in processes that read nothing, one after the other at each start."""
-    clients = {"grpc", "google.cloud.spanner_v1", "sqlalchemy"}
-    assert loaded_by("slackwater.scheduler.spark.data_source").isdisjoint(clients)
-    assert clients <= loaded_by("slackwater.scheduler.spark.stream_reader")
-
-
-def test_workers_are_forked_from_a_daemon_without_pyarrow() -> None:
-    """It starts a thread when it is loaded, which no child of a fork has."""
-    loaded = loaded_by("slackwater.scheduler.spark.worker_daemon")
-    assert "google.cloud.spanner_v1" in loaded
-    assert "pyarrow" not in loaded
+@pytest.mark.parametrize(
+    ("module", "loads", "loads_none"),
+    [
+        # Commands that start no Spark; a request is a row of the metadata store.
+        ("slackwater.commands.status", set(), SPARK),
+        ("slackwater.tail.options", set(), SPARK),
+        ("slackwater.commands.request", set(), SPARK | {"grpc", "pyarrow"}),
+        # Spark loads it in processes that read nothing, one after the other at each start.
+        ("slackwater.scheduler.spark.data_source", set(), CLIENTS),
+        ("slackwater.scheduler.spark.stream_reader", CLIENTS, set()),
+        # pyarrow starts a thread when it is loaded, which no child of a fork has.
+        ("slackwater.scheduler.spark.worker_daemon", {"google.cloud.spanner_v1"}, {"pyarrow"}),
+        # Spark asks for names and columns in processes of their own, which a start waits for.
+        (
+            "slackwater.pipeline.spark.task_writing",
+            {"pyarrow", "slackwater.scheduler.spark.scan_source"},
+            CLIENTS,
+        ),
+    ],
+)
+def test_a_process_loads_only_what_it_needs(
+    module: str, loads: set[str], loads_none: set[str]
+) -> None:
+    loaded = loaded_by(module)
+    assert loads <= loaded
+    assert loaded.isdisjoint(loads_none)
 
 
 def test_test_folders_are_named_by_kind() -> None:
@@ -265,10 +269,3 @@ def test_only_one_module_of_the_program_reaches_behind_pyspark() -> None:
         if path.parts[: len(ROOT.parts) + 2] not in [folder.parts for folder in folders]
         and reaching.search(path.read_text())
     ] == ["jvm.py"]
-
-
-def test_the_sources_are_named_to_spark_without_a_client() -> None:
-    """It asks for their names and columns in processes of their own, which a start waits for."""
-    loaded = loaded_by("slackwater.pipeline.spark.task_writing")
-    assert {"pyarrow", "slackwater.scheduler.spark.scan_source"} <= loaded
-    assert loaded.isdisjoint({"grpc", "google.cloud.spanner_v1", "sqlalchemy"})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.state.store import Store
 from slackwater.testing.emulator import Emulator
 from slackwater.testing.emulator_database import create_database
 
@@ -32,6 +33,15 @@ def new_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[s
                 return _spanner_database(request.getfixturevalue("emulator"))
 
     return make
+
+
+@pytest.fixture
+def orders_store(tmp_path: Path) -> Iterator[Store]:
+    """A store in the file state.db of tmp_path, with the pipeline orders."""
+    store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
+    store.ensure_pipeline("orders", "stream")
+    yield store
+    store.close()
 
 
 def _spanner_database(emulator: Emulator) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -61,11 +59,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    store = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=True)
-    store.ensure_pipeline("orders", "stream")
-    yield Scene(store)
-    store.close()
+def scene(orders_store: Store) -> Scene:
+    return Scene(orders_store)
 
 
 def test_the_first_epoch_after_three_minutes_makes_it_ready_though_the_clock_is_still_asked(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import structlog
@@ -69,21 +68,18 @@ def test_what_comes_back_is_said_at_once() -> None:
 
 
 def test_five_stalled_partitions_are_a_few_lines_an_hour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    orders_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=True)
-    store.ensure_pipeline("orders", "stream")
-    begin_plan(store, Plan("plan", "orders", 0, 10, None), tasks=1)
-    alerts = Alerts(store, "orders", lambda: 0, DAY_NS)
+    begin_plan(orders_store, Plan("plan", "orders", 0, 10, None), tasks=1)
+    alerts = Alerts(orders_store, "orders", lambda: 0, DAY_NS)
     now_s = 1_000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     with structlog.testing.capture_logs() as logs:
         for look in range(600):
             now_s += 6
             stalled = [OpenQuery(f"p{n}", (look * n) % 7, 90_000, 80_000, 2) for n in range(5)]
-            report_queries(store, "plan", 0, stalled)
+            report_queries(orders_store, "plan", 0, stalled)
             alerts.look_at_queries()
-    store.close()
     assert 5 <= len(logs) < 10
     assert {entry["stalled_partitions"] for entry in logs} == {5}
     assert {entry["log_level"] for entry in logs} == {"warning"}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -93,12 +91,10 @@ class Scene:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=True)
-    store.ensure_pipeline("orders", "stream")
-    assert acquire_lease(store, "orders", "me", read_lease(store, "orders")) is not None
-    yield store
-    store.close()
+def store(orders_store: Store) -> Store:
+    lease = read_lease(orders_store, "orders")
+    assert acquire_lease(orders_store, "orders", "me", lease) is not None
+    return orders_store
 
 
 def plan(store: Store, start_s: float, end_s: float) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,16 +15,8 @@ from slackwater.state.store import Store
 from slackwater.worker_errors import WorkerError
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    yield opened
-    opened.close()
-
-
-def test_a_writer_of_a_former_lease_is_refused(store: Store) -> None:
-    lease = LeaseHolder(store, "orders", duration_s=60)
+def test_a_writer_of_a_former_lease_is_refused(orders_store: Store) -> None:
+    lease = LeaseHolder(orders_store, "orders", duration_s=60)
     published: list[int] = []
     sink: Any = SimpleNamespace(
         stage=lambda *_: None, publish=lambda _, epoch, *__: published.append(epoch)
@@ -34,7 +24,7 @@ def test_a_writer_of_a_former_lease_is_refused(store: Store) -> None:
     nothing: Any = None
 
     def writer() -> EpochWriter:
-        return EpochWriter(nothing, "orders", sink, store, lease, AuditMode.STOP)
+        return EpochWriter(nothing, "orders", sink, orders_store, lease, AuditMode.STOP)
 
     with pytest.raises(LeaseLostError):
         writer()

@@ -21,7 +21,6 @@ from slackwater.reader.records import (
     ChangeRecord,
     ColumnType,
     DataChangeRecord,
-    HeartbeatRecord,
     Mod,
 )
 from tests.support.proto_messages import (
@@ -150,12 +149,6 @@ def test_a_record_with_very_many_mods_is_left_to_the_other_way() -> None:
     large = change(1, "Z")._replace(mods=(Mod('{"Id":"1"}', "{}", "{}"),) * 100)
     messages = messages_of([change(number, "Z") for number in range(30)] + [large])
     assert decode_proto_columns(messages).fallback_messages == [30]
-    assert_same(messages)
-
-
-def test_what_is_not_a_data_change_record_is_left_to_the_other_way() -> None:
-    messages = messages_of([change(1, "Z"), HeartbeatRecord(1), change(2, "Z")])
-    assert decode_proto_columns(messages).fallback_messages == [1]
     assert_same(messages)
 
 

@@ -1,9 +1,12 @@
+from collections.abc import Sequence
+
 import pytest
 
 from slackwater.reader.query_outcome import (
     Alive,
     Finished,
     Inconclusive,
+    QueryOutcome,
     earliest_start_ns,
     outcome_of,
 )
@@ -11,6 +14,7 @@ from slackwater.reader.records import (
     ChildPartition,
     ChildPartitionsRecord,
     PartitionEndRecord,
+    PartitionRecord,
     PartitionStartRecord,
 )
 from slackwater.scheduler.epoch import watermark_for_start
@@ -20,23 +24,28 @@ A = ChildPartition("a", frozenset({"p"}))
 B = ChildPartition("b", frozenset({"p", "q"}))
 
 
-def test_child_partitions_records_prove_that_a_partition_finished() -> None:
-    records = [ChildPartitionsRecord(7, "1", (B,)), ChildPartitionsRecord(7, "2", (A,))]
-    assert outcome_of(records, 9) == Finished(7)
+START, END = PartitionStartRecord(6, "1", ("other",)), PartitionEndRecord(7, "2", "p")
 
 
-def test_an_end_record_proves_that_a_partition_finished_and_a_start_of_others_does_not() -> None:
-    start, end = PartitionStartRecord(6, "1", ("other",)), PartitionEndRecord(7, "2", "p")
-    assert outcome_of([start], 9) == Alive(9)
-    assert outcome_of([start, end], None) == Finished(7)
-
-
-def test_ok_at_the_end_timestamp_means_alive() -> None:
-    assert outcome_of([], 9) == Alive(9)
-
-
-def test_ok_without_children_or_end_timestamp_is_premature() -> None:
-    assert outcome_of([], None) == Inconclusive()
+@pytest.mark.parametrize(
+    ("records", "end_ns", "outcome"),
+    [
+        (
+            [ChildPartitionsRecord(7, "1", (B,)), ChildPartitionsRecord(7, "2", (A,))],
+            9,
+            Finished(7),
+        ),
+        ([START, END], None, Finished(7)),
+        # The start of others says nothing of this one.
+        ([START], 9, Alive(9)),
+        ([], 9, Alive(9)),
+        ([], None, Inconclusive()),
+    ],
+)
+def test_what_ok_means_depends_on_the_records_and_the_end_timestamp(
+    records: Sequence[PartitionRecord], end_ns: int | None, outcome: QueryOutcome
+) -> None:
+    assert outcome_of(records, end_ns) == outcome
 
 
 def test_children_that_start_at_two_times_are_a_contradiction() -> None:

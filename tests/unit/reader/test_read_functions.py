@@ -13,39 +13,43 @@ PLACEMENTS = {"default": True, "europe": False, "asia": False}
 ALL = {f"READ_S_{placement}" for placement in PLACEMENTS}
 
 
-def test_each_placement_is_read_by_its_function_and_the_streams_own_is_left_out() -> None:
-    expected = ("asia", "default", "europe")
-    assert functions_of_placements("READ_S", ALL, PLACEMENTS, []) == expected
-    assert functions_of_placements("READ_S", ALL | {"READ_S"}, PLACEMENTS, []) == expected
+# Functions of a stream whose name is longer.
+LONGER = {f"READ_S_too_{placement}" for placement in PLACEMENTS} | {"READ_S_too"}
 
 
-def test_the_streams_own_function_stands_for_a_default_placement_that_has_none() -> None:
-    routines = ALL - {"READ_S_default"} | {"READ_S"}
-    assert functions_of_placements("READ_S", routines, PLACEMENTS, []) == ("", "asia", "europe")
-
-
-def test_the_name_is_the_functions_where_only_the_case_of_letters_differs() -> None:
-    own, routines = (
-        "read_proto_bytes_s",
-        {"read_proto_bytes_s_europe", "read_proto_bytes_s_default"},
-    )
-    placements = {"default": True, "Europe": False}
-    assert functions_of_placements(own, routines, placements, []) == ("default", "europe")
-
-
-def test_functions_of_a_stream_whose_name_is_longer_are_not_this_ones() -> None:
-    others = {f"READ_S_too_{placement}" for placement in PLACEMENTS} | {"READ_S_too"}
-    both = ALL | others
-    assert functions_of_placements("READ_S", both, PLACEMENTS, ["READ_S_too"]) == (
-        "asia",
-        "default",
-        "europe",
-    )
-    assert functions_of_placements("READ_S_too", both, PLACEMENTS, ["READ_S"]) == (
-        "asia",
-        "default",
-        "europe",
-    )
+@pytest.mark.parametrize(
+    ("own", "routines", "placements", "others", "functions"),
+    [
+        ("READ_S", ALL, PLACEMENTS, [], ("asia", "default", "europe")),
+        ("READ_S", ALL | {"READ_S"}, PLACEMENTS, [], ("asia", "default", "europe")),
+        # The stream's own function stands for a default placement that has none.
+        (
+            "READ_S",
+            ALL - {"READ_S_default"} | {"READ_S"},
+            PLACEMENTS,
+            [],
+            ("", "asia", "europe"),
+        ),
+        # The name is the function's where only the case of letters differs.
+        (
+            "read_proto_bytes_s",
+            {"read_proto_bytes_s_europe", "read_proto_bytes_s_default"},
+            {"default": True, "Europe": False},
+            [],
+            ("default", "europe"),
+        ),
+        ("READ_S", ALL | LONGER, PLACEMENTS, ["READ_S_too"], ("asia", "default", "europe")),
+        ("READ_S_too", ALL | LONGER, PLACEMENTS, ["READ_S"], ("asia", "default", "europe")),
+    ],
+)
+def test_each_placement_is_read_by_its_function(
+    own: str,
+    routines: set[str],
+    placements: dict[str, bool],
+    others: list[str],
+    functions: tuple[str, ...],
+) -> None:
+    assert functions_of_placements(own, routines, placements, others) == functions
 
 
 @pytest.mark.parametrize(

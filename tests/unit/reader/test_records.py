@@ -196,24 +196,6 @@ def test_a_query_that_ends_in_the_middle_of_a_value_is_an_error() -> None:
         decoded([part.SerializeToString()])
 
 
-def test_fields_are_found_by_name_wherever_spanner_puts_them() -> None:
-    record = DataChangeRecord(
-        1000, "t", "0", True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
-    )
-    row = googlesql_row(record)
-    cells = row.list_value.values[0].list_value.values[0].list_value.values[0].list_value.values
-    names = [f.name for f in _data_fields(googlesql_metadata())]
-    cells.insert(0, value("new"))
-    part = PartialResultSetPb(values=[row])
-    part.metadata.CopyFrom(googlesql_metadata(["a_new_field", *names]))
-    assert decoded([part.SerializeToString()]) == [record]
-
-
-def _data_fields(metadata: Any) -> Any:
-    outer = metadata.row_type.fields[0].type_.array_element_type.struct_type
-    return outer.fields[0].type_.array_element_type.struct_type.fields
-
-
 def test_a_stream_of_another_form_is_named_as_such() -> None:
     part = PartialResultSetPb()
     part.metadata.row_type.fields.add(name="ChangeRecord").type_.code = 13

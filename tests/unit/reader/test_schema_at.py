@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,24 +22,25 @@ def at(number: int, **columns: str) -> SchemaAt:
     return SchemaAt(number, {table: frozenset(text) for table, text in columns.items()})
 
 
-def test_a_table_that_was_absent_is_another_one_from_then_on() -> None:
-    schemas = [at(1, T="ab", U="a"), at(2, U="a"), at(3, U="a"), at(4, T="ab", U="a")]
-    assert recreated(schemas) == Recreated({"T": 3}, {})
-
-
-def test_a_table_that_was_absent_at_the_start_of_the_span_counts() -> None:
-    """It may have been dropped long ago; a mirror of it may still be there."""
-    assert recreated([at(1), at(2, T="a")]) == Recreated({"T": 1}, {})
-
-
-def test_a_column_that_was_absent_is_another_one_from_then_on() -> None:
-    schemas = [at(1, T="ab"), at(2, T="a"), at(3, T="ab")]
-    assert recreated(schemas) == Recreated({}, {("T", "b"): 2})
-
-
-def test_what_is_gone_or_stays_is_not_created() -> None:
-    assert recreated([at(1, T="ab", U="a"), at(2, T="a")]) == Recreated({}, {})
-    assert recreated([at(1, T="a")]) == Recreated({}, {})
+@pytest.mark.parametrize(
+    ("schemas", "created"),
+    [
+        # A table, and a column, that were absent in between are others from then on.
+        (
+            [at(1, T="ab", U="a"), at(2, U="a"), at(3, U="a"), at(4, T="ab", U="a")],
+            Recreated({"T": 3}, {}),
+        ),
+        ([at(1, T="ab"), at(2, T="a"), at(3, T="ab")], Recreated({}, {("T", "b"): 2})),
+        # It may have been dropped long ago; a mirror of it may still be there.
+        ([at(1), at(2, T="a")], Recreated({"T": 1}, {})),
+        ([at(1, T="ab", U="a"), at(2, T="a")], Recreated({}, {})),
+        ([at(1, T="a")], Recreated({}, {})),
+    ],
+)
+def test_what_was_absent_before_is_created_and_what_is_gone_or_stays_is_not(
+    schemas: list[SchemaAt], created: Recreated
+) -> None:
+    assert recreated(schemas) == created
 
 
 @given(st.integers(0, 10**18), st.integers(0, 10**6 * SECOND))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -115,12 +115,9 @@ def root(token: str) -> Partition:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    begin_plan(opened, PLAN, tasks=1)
-    yield opened
-    opened.close()
+def store(orders_store: Store) -> Store:
+    begin_plan(orders_store, PLAN, tasks=1)
+    return orders_store
 
 
 def rows(store: Store, stream: ScriptedStream, *roots: Partition, queries: int = 8) -> list[int]:

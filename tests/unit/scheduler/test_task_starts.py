@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import pytest
@@ -99,12 +98,9 @@ class ScriptedStream:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    opened.replace_partitions("orders", [A, B])
-    yield opened
-    opened.close()
+def store(orders_store: Store) -> Store:
+    orders_store.replace_partitions("orders", [A, B])
+    return orders_store
 
 
 def read(

@@ -169,13 +169,6 @@ def settings(folder: Path, **sections: dict[str, Any]) -> Settings:
     return load_settings(path, {})
 
 
-def test_a_glob_without_a_dot_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"filter\.when_changed: 'Status' can't"):
-        settings(tmp_path, filter={"when_changed": ["Status"]})
-    with pytest.raises(ValueError, match="'Status' can't name a column"):
-        RecordFilter(when_changed=("Status",))
-
-
 def test_a_mirror_is_not_made_of_some_of_the_changes(tmp_path: Path) -> None:
     changed = {"when_changed": ["Orders.Status"]}
     assert settings(tmp_path, filter=changed).filter.when_changed == ("Orders.Status",)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from slackwater.config.filters import tables_to_read
+from slackwater.config.settings import FilterSettings
 from slackwater.reader.database.watched_tables import Table
 from slackwater.spark_sink.filters.column_filter import ColumnFilter, select_members
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -122,12 +124,13 @@ def test_a_value_that_no_column_type_describes_is_left_out_by_its_name() -> None
     assert ColumnFilter(columns=("T.B",)).apply_to_row(record)["mods"][0]["new_values"] == "{}"
 
 
-def test_a_glob_without_a_dot_is_refused() -> None:
-    wrong = ("Orders.Item", "Email")
+@pytest.mark.parametrize("key", ["columns", "exclude_columns", "when_changed"])
+def test_a_glob_without_a_dot_is_refused(key: str) -> None:
+    globs: dict[str, Any] = {key: ("Orders.Item", "Email")}
     with pytest.raises(ValueError, match="'Email' can't name a column"):
-        RecordFilter(columns=wrong)
-    with pytest.raises(ValueError, match="'Email' can't name a column"):
-        RecordFilter(exclude_columns=wrong)
+        RecordFilter(**globs)
+    with pytest.raises(ValidationError, match="'Email' can't name a column"):
+        FilterSettings(**globs)
 
 
 def test_tables_are_read_without_the_columns_that_are_left_out() -> None:

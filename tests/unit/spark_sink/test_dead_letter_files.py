@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import suppress
 
 import pytest
@@ -43,9 +44,7 @@ def require_letters(place: FilePlace, *steps: int) -> None:
 @pytest.mark.parametrize("dies", [False, True])
 @in_each_place
 def test_at_no_step_are_letters_lost_or_doubled(kind: type[FilePlace], dies: bool) -> None:
-    step = 0
-    while True:
-        step += 1
+    for step in itertools.count(1):
         place = kind()
 
         def succeed(place: FilePlace = place) -> None:
@@ -69,11 +68,8 @@ def test_at_no_step_are_letters_lost_or_doubled(kind: type[FilePlace], dies: boo
 
 @in_each_place
 def test_letters_that_are_being_removed_get_no_name(kind: type[FilePlace]) -> None:
-    step, other_step = 0, 0
-    while True:
-        step, other_step = step + 1, 0
-        while True:
-            other_step += 1
+    for step in itertools.count(1):
+        for other_step in itertools.count(1):
             place = kind()
             former, successor = Process(place), Process(place)
             here, there = Hold(step), Hold(other_step)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.output.delta import compaction
 from slackwater.spark_sink.output.delta.compaction import compact
 from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
-from slackwater.spark_sink.output.delta.snapshot import Snapshot
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.small_files import LocalFiles
@@ -102,25 +99,6 @@ def test_a_former_owner_commits_nothing(tmp_path: Path, before: int, after: int)
     assert numbers(tmp_path) == list(range(before + after + 1))
 
 
-def test_a_former_owners_compaction_doubles_no_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    former = owner(tmp_path)
-    for number in range(1, 5):
-        add(former, tmp_path, number)
-    replace = compaction._replace
-
-    def after_its_successor(*args: Any) -> Snapshot | None:
-        monkeypatch.setattr(compaction, "_replace", replace)
-        add(owner(tmp_path), tmp_path, 5, "b")
-        compact(str(tmp_path), {})
-        return replace(*args)
-
-    monkeypatch.setattr(compaction, "_replace", after_its_successor)
-    compact(str(tmp_path), {})
-    assert numbers(tmp_path) == [1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize("step", ["commit", "checkpoint"])
 @pytest.mark.parametrize("is_carried_out", [True, False])
 def test_a_commit_whose_answer_is_lost_is_made_once(
@@ -147,22 +125,19 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
     assert numbers(tmp_path) == [1, 2]
 
 
-def test_commits_of_others_do_not_stop_the_pipeline(tmp_path: Path) -> None:
-    commits = owner(tmp_path)
-    for number in range(3):
-        add(commits, tmp_path, number)
-        # As a user's OPTIMIZE does.
-        DeltaTable(tmp_path).optimize.compact()
-    assert numbers(tmp_path) == [0, 1, 2]
-
-
-def test_compaction_beside_the_pipeline_keeps_the_rows_in_fewer_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "compaction",
+    [lambda folder: DeltaTable(folder).optimize.compact(), lambda f: compact(str(f), {})],
+)
+def test_the_pipeline_goes_on_beside_a_compaction(
+    tmp_path: Path, compaction: Callable[[Path], object]
+) -> None:
     commits = owner(tmp_path)
     for number in range(5):
         add(commits, tmp_path, number)
-    compact(str(tmp_path), {})
+        compaction(tmp_path)
+    assert len(DeltaTable(tmp_path).file_uris()) == 1
     assert add(commits, tmp_path, 5)
-    assert len(DeltaTable(tmp_path).file_uris()) == 2
     assert numbers(tmp_path) == list(range(6))
 
 
@@ -248,36 +223,6 @@ def test_readers_find_the_rows_of_a_range_by_the_statistics(tmp_path: Path) -> N
     bounds = zip(actions["min.number"].to_pylist(), actions["max.number"].to_pylist(), strict=True)
     assert sorted(bounds) == [(number, number) for number in range(4)]
     assert actions["num_records"].to_pylist() == [1] * 4
-
-
-def turns(folder: Path, seed: int) -> Iterator[list[int]]:
-    """Let three processes, each of which thinks that it owns the table, go on in any order."""
-    order = random.Random(seed)
-    processes = [unowned(folder) for _ in range(3)]
-    known: list[int | None] = [None] * len(processes)
-    for _ in range(25):
-        place = order.randrange(len(processes))
-        process = processes[place]
-        number = known[place]
-        try:
-            if number is None or order.random() < 0.1:
-                process.take_over()
-                process.open(SCHEMA, ())
-                known[place] = process.last_version(APPLICATION) or 0
-            else:
-                add(process, folder, number + 1, f"p{place}")
-                known[place] = number + 1
-        except PublishError:
-            known[place] = None
-    yield numbers(folder)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_processes_that_all_think_they_own_the_table_commit_each_number_once(
-    tmp_path: Path, seed: int
-) -> None:
-    (read,) = turns(tmp_path, seed)
-    assert read == list(range(1, len(read) + 1)) != []
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,7 @@ def require_whole(place: FilePlace, logged: int, step: int) -> None:
 def test_a_chunk_whose_steps_fail_anywhere_is_published_once_by_the_next_attempt(
     kind: type[FilePlace], is_answer_lost: bool
 ) -> None:
-    step = 0
-    while True:
-        step += 1
+    for step in itertools.count(1):
         place = kind()
         process = owner(place)
         publish_chunk(process, 0)
@@ -87,9 +85,7 @@ def stop_at(step: int) -> Callable[[], None]:
 def test_a_chunk_of_a_table_that_is_read_again_is_whole_after_a_death_at_any_step(
     logged: int, kind: type[FilePlace]
 ) -> None:
-    step = 0
-    while True:
-        step += 1
+    for step in itertools.count(1):
         place = kind()
         process = owner(place)
         process.publish(9)
@@ -111,9 +107,7 @@ def test_a_chunk_of_a_table_that_is_read_again_is_whole_after_a_death_at_any_ste
 def test_a_chunk_that_failed_is_whole_after_the_epochs_without_records_that_follow(
     kind: type[FilePlace], is_answer_lost: bool
 ) -> None:
-    step = 0
-    while True:
-        step += 1
+    for step in itertools.count(1):
         place = kind()
         process = owner(place)
         process.publish(9)

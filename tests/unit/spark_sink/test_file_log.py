@@ -49,9 +49,7 @@ SUCCESSORS_EPOCHS = (
 def test_a_former_owner_that_wakes_at_any_step_publishes_nothing_twice(
     epochs: int, kind: type[FilePlace], takes_over: bool
 ) -> None:
-    step = 0
-    while True:
-        step += 1
+    for step in itertools.count(1):
         place = kind()
         successor = Process(place)
 
@@ -126,9 +124,7 @@ def test_a_replay_changes_nothing(kind: type[FilePlace]) -> None:
 def test_a_former_owner_that_wakes_while_old_commits_are_removed_publishes_nothing(
     kind: type[FilePlace],
 ) -> None:
-    step = 0
-    while True:
-        step += 1
+    for step in itertools.count(1):
         place = kind()
         former = owner(place)
         former.publish(1)

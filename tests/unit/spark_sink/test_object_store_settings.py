@@ -64,27 +64,16 @@ def test_files_in_an_object_store_need_no_checkpoint(scheme: str) -> None:
 ABFS = "abfss://c@a.dfs.core.windows.net/tables"
 
 
-def test_tables_in_iceberg_need_neither_checkpoint_nor_jars_nor_catalog() -> None:
-    for kind in ("changelog", "changelogs", "mirror"):
-        for values in ({}, {"catalog": "lake.orders"}):
-            sink = parse(kind=kind, path="s3://bucket/changes", format="iceberg", **values)
-            assert sink.has_expendable_checkpoint
-            assert not sink.spark_needs & {"iceberg", "s3a"}
-        on_disk = parse(kind=kind, path="out", checkpoint="c", format="iceberg")
-        assert "iceberg" not in on_disk.spark_needs
-
-
 @pytest.mark.parametrize("path", ["s3://bucket/tables", "s3a://b/t", "gs://bucket/tables", ABFS])
-def test_delta_tables_in_an_object_store_need_neither_checkpoint_nor_jars(path: str) -> None:
-    sink = parse(path=path, format="delta", compact_every="1h")
+@pytest.mark.parametrize("kind", ["changelog", "changelogs", "mirror"])
+@pytest.mark.parametrize("table", [{"format": "delta"}, {"format": "iceberg", "catalog": "l.o"}])
+def test_tables_in_an_object_store_need_no_checkpoint(
+    path: str, kind: str, table: dict[str, str]
+) -> None:
+    sink = parse(kind=kind, path=path, compact_every="1h", **table)
     assert sink.has_expendable_checkpoint
-    assert "delta" not in sink.spark_needs
-    for kind in ("changelogs", "mirror"):
-        tables = parse(kind=kind, path=path)
-        assert tables.has_expendable_checkpoint
-        assert tables.spark_needs == {kind}
-        assert tables.hadoop_paths == (tables.checkpoint,)
-        assert not parse(kind=kind, path=path, checkpoint="c").has_expendable_checkpoint
+    assert sink.hadoop_paths == (sink.checkpoint,)
+    assert not parse(kind=kind, path=path, checkpoint="c", **table).has_expendable_checkpoint
 
 
 @pytest.mark.parametrize("path", ["out", "s3://b/t", "s3a://b/t", "gs://bucket/tables", ABFS])
