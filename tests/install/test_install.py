@@ -31,6 +31,7 @@ names = ("slackwater", "pyspark_slackwater", "reader", "state", "scheduler", "sp
 print(json.dumps({name: (spec := find_spec(name)) and str(spec.origin) for name in names}))
 """
 BARE_NAMES = ("reader", "state", "scheduler", "spark_sink")
+PARTITION_ALIVE_S = 20
 
 
 def test_a_wheel_holds_the_package_and_the_module_by_which_spark_finds_the_format(

@@ -80,14 +80,9 @@ def _has(table_format: str) -> bool:
     return True
 
 
-def with_one_slot() -> SparkSession:
-    """Start Spark as the program does, for one task at a time."""
-    return start_spark(["one", "two"], "local[1]", {}, (), class_archive=_class_archive())
-
-
-def with_settings(conf: dict[str, str]) -> SparkSession:
-    """Start Spark as the program does, with a user's settings."""
-    return start_spark(["orders"], "local[2]", conf, (), class_archive=_class_archive())
+def with_one_slot(conf: dict[str, str]) -> SparkSession:
+    """Start Spark as the program does, for one task at a time, with a user's settings."""
+    return start_spark(["one", "two"], "local[1]", conf, (), class_archive=_class_archive())
 
 
 def _for_notebook() -> SparkSession:

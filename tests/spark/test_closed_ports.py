@@ -51,6 +51,7 @@ TOKEN = f"{SECRET}tokenoftheapi"
 REFUSED = "Unknown challenge message"
 CURL_NOT_CONNECTED = 7
 IDLE = 200
+PARTITION_ALIVE_S = 20
 Answer = TypeVar("Answer")
 
 

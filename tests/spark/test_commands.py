@@ -1,13 +1,8 @@
-"""The commands around a pipeline: run until caught up, Ctrl-C, check, status, partitions."""
+"""The commands around a pipeline: run until caught up, check, status, partitions."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,15 +10,12 @@ import pytest
 import yaml
 
 from slackwater.demo.load import Load
-from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.proofs.sinks import from_json
 from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
-from tests.support.reader_processes import readers
-from tests.support.reader_processes import short_folder as short_folder
 from tests.support.services import settings
 
 
@@ -87,37 +79,3 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
     assert again.returncode == 0, again.stderr
     more = from_json(tmp_path / "changes")
     assert more.num_rows == rows.num_rows
-
-
-def test_ctrl_c_reaches_the_program_and_not_spark_and_drains_it(
-    new_database: NewDatabase, tmp_path: Path, short_folder: Path
-) -> None:
-    stream = new_database()
-    start_ns = Connection(stream).strong_read_timestamp_ns()
-    values = settings(stream, tmp_path, format_rfc3339(start_ns))
-    values["epoch"]["reading"] = "continuous"
-    service = Service(values, tmp_path, os.environ)
-    with service.log.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "slackwater.cli", "run", "-c", str(service.config)],
-            env=os.environ | {"TMPDIR": str(short_folder)},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        until = time.monotonic() + 240
-        while (service.low_watermark_ns() or 0) <= start_ns or not readers(short_folder):
-            assert time.monotonic() < until, service.log.read_text()
-            time.sleep(0.1)
-        # A terminal sends Ctrl-C to the whole foreground process group.
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=240) == 0
-        for reader in readers(short_folder):
-            reader.wait(240)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    text = service.log.read_text()
-    assert "event=stopped" in text
-    assert "Traceback" not in text

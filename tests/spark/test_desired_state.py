@@ -1,4 +1,7 @@
-"""Pause, resume, drain and stop, and several pipelines in a process, one of which fails alone."""
+"""Kill, pause, resume and Ctrl-C, and several pipelines in a process; one fails alone.
+
+The quick start drains, and tests/spark/test_lost_spark.py stops.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -25,9 +30,12 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
+from tests.proofs.kills import Moment, Watched
 from tests.support.collector import Collector, collecting
 from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
+from tests.support.reader_processes import readers
+from tests.support.reader_processes import short_folder as short_folder
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
 
@@ -41,8 +49,8 @@ def collector() -> Iterator[Collector]:
         yield running
 
 
-def test_a_pipeline_is_paused_resumed_stopped_and_drained(
-    new_database: NewDatabase, collector: Collector, tmp_path: Path
+def test_a_pipeline_is_killed_paused_resumed_and_interrupted(
+    new_database: NewDatabase, collector: Collector, tmp_path: Path, short_folder: Path
 ) -> None:
     stream = new_database()
     connection = Connection(stream)
@@ -55,48 +63,91 @@ def test_a_pipeline_is_paused_resumed_stopped_and_drained(
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=SECONDS_MAX)
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=5)
-    writer = threading.Thread(
-        target=lambda: load.run(transactions_per_second=20, seconds=15), daemon=True
-    )
-    writer.start()
+    kill_within_an_epoch(service, load, tmp_path)
+    killed_ns = service.low_watermark_ns() or 0
+    service.start()
+    service.wait_for_watermark(killed_ns + 1, seconds_max=SECONDS_MAX)
     _wait_for_state(service, "running")
     assert _get(service, "/healthz") == "ok\n"
     _wait_until_ready(service)
-
-    require_a_pause_that_outlives_its_process(service, connection)
+    paused_ns = require_a_pause(service)
+    pipeline_settings["epoch"]["reading"] = "continuous"
+    service = Service(pipeline_settings, tmp_path, os.environ | {"TMPDIR": str(short_folder)})
+    service.start()
+    load.run(transactions_per_second=20, seconds=2)
+    require_a_pause_that_outlives_its_process(service, connection, paused_ns)
     require_metrics(service)
     require_a_pause_that_keeps_the_query(service, connection)
-    assert _request("stop", service).startswith("orders: has stopped")
-    assert service.wait(SECONDS_MAX) == 0
-    service.start()
-    writer.join()
+    load.run(transactions_per_second=20, seconds=1)
     end_ns = connection.strong_read_timestamp_ns()
     service.wait_for_watermark(end_ns, seconds_max=SECONDS_MAX)
-    assert _request("drain", service).startswith("orders: has finished its epoch")
-    assert service.wait(SECONDS_MAX) == 0
+    require_an_end_by_ctrl_c(service, short_folder)
     assert _request("drain", service) == "orders: no process runs it"
 
     truth = truth_of(stream, start_ns, end_ns, Dialect.GOOGLE_STANDARD_SQL)
-    require_equal(read_changelog(tmp_path / "changes"), truth)
+    changes = tmp_path / "changes"
+    require_equal(read_changelog(changes), truth)
+    assert {file.suffix for file in changes.glob("epoch=*/*")} == {".parquet"}, (
+        "the tasks that read write by themselves: Spark adds checksums"
+    )
     require_span_trees(collector)
+    log = service.log.read_text()
     # Spark's lines look like the service's, from the first one on.
-    assert not re.search(r"^(\d\d/\d\d/\d\d|Using Spark|Setting)", service.log.read_text(), re.M)
+    assert not re.search(r"^(\d\d/\d\d/\d\d|Using Spark|Setting)", log, re.M)
+    assert "customer 1" not in log, "a record's value is in the log"
     assert {line["pipeline"] for line in _lines(service) if line["event"] == "epoch"} == {"orders"}
 
 
-def require_a_pause_that_outlives_its_process(service: Service, connection: Connection) -> None:
-    """Pause, kill and start the service, which has to stay paused until it is resumed."""
+def kill_within_an_epoch(service: Service, load: Load, folder: Path) -> None:
+    """Kill a service while its tasks read; `make faults` does at other moments, and more often."""
+    stop = threading.Event()
+    rate: dict[str, Any] = {"transactions_per_second": 20, "seconds": SECONDS_MAX, "stop": stop}
+    writer = threading.Thread(target=load.run, kwargs=rate)
+    writer.start()
+    try:
+        Watched(folder).wait(Moment.READING)
+        service.kill()
+    finally:
+        stop.set()
+        writer.join()
+
+
+def require_a_pause(service: Service) -> int | None:
+    """Pause a service, and end its process; return the low watermark, which has to stay."""
     assert _request("pause", service).startswith("orders: is paused")
     paused_ns = service.low_watermark_ns()
     time.sleep(2)
+    assert service.drain() == 0
     assert service.low_watermark_ns() == paused_ns
-    # The pipeline is paused, not the process: a new one stays paused.
-    service.kill()
-    service.start()
+    return paused_ns
+
+
+def require_a_pause_that_outlives_its_process(
+    service: Service, connection: Connection, paused_ns: int | None
+) -> None:
+    """The pipeline is paused, not its process: a new one stays paused until it is resumed."""
     _wait_for_state(service, "paused")
     assert service.low_watermark_ns() == paused_ns
     assert _request("resume", service) == "orders: goes on"
     service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=SECONDS_MAX)
+
+
+def require_an_end_by_ctrl_c(service: Service, folder: Path) -> None:
+    """The program drains; Spark, which is not in its process group, is not stopped meanwhile."""
+    assert readers(folder)
+    log = service.log.read_text()
+    process = psutil.Process(service.pid)
+    # A terminal sends Ctrl-C to the whole foreground process group.
+    for one in (process, *process.children(recursive=True)):
+        with suppress(ProcessLookupError):
+            if os.getpgid(one.pid) == os.getpgid(process.pid):
+                os.kill(one.pid, signal.SIGINT)
+    assert service.wait(SECONDS_MAX) == 0
+    for reader in readers(folder):
+        reader.wait(SECONDS_MAX)
+    at_the_end = service.log.read_text().removeprefix(log)
+    assert '"event": "stopped"' in at_the_end
+    assert "Traceback" not in at_the_end
 
 
 def require_metrics(service: Service) -> None:

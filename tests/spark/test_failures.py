@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from slackwater.state.models import PipelineState
 from slackwater.state.store import Store
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
-from tests.faults.proxy import FaultProxy, Refuses, Stalls
+from tests.faults.proxy import FaultProxy, Refuses
 from tests.support.emulators import NewDatabase
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
@@ -56,34 +55,6 @@ def test_a_failed_pipeline_goes_on_when_the_cause_is_gone(
     assert [line for line in log.splitlines() if not line.startswith(begins)] == []
     truth = truth_of(stream, start_ns, end_ns)
     require_equal(read_changelog(tmp_path / "changes"), truth)
-
-
-def test_sigterm_does_not_wait_for_a_spanner_that_is_silent(
-    new_database: NewDatabase, tmp_path: Path
-) -> None:
-    stream = new_database()
-    start_ns = Connection(stream).strong_read_timestamp_ns()
-    with FaultProxy(str(stream.emulator_host)) as proxy:
-        pipeline_settings = settings(stream, tmp_path, format_rfc3339(start_ns))
-        pipeline_settings["epoch"]["target_time"] = "1s"
-        service = Service(
-            pipeline_settings, tmp_path, {**os.environ, "SPANNER_EMULATOR_HOST": proxy.host}
-        )
-        service.start()
-        service.wait_for_watermark(start_ns, seconds_max=300)
-        proxy.rules = [Stalls(times=1_000, messages_max=0)]
-        until = time.monotonic() + 120
-        while not proxy.injected.get("stall"):
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        begun_s = time.monotonic()
-        os.kill(service.pid, signal.SIGTERM)
-        assert service.wait(seconds_max=240) == 0
-        took_s = time.monotonic() - begun_s
-    log = service.log.read_text()
-    assert "stopped within an epoch" in log
-    assert "Traceback" not in log
-    print(f"ended {took_s:.1f} s after SIGTERM")
 
 
 def wait_for_state(url: str, state: PipelineState, reason: str) -> None:

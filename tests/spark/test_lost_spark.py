@@ -18,6 +18,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
+from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
@@ -57,7 +58,9 @@ def running(stream: ChangeStream, folder: Path, deadline: str) -> Iterator[Calla
         after_changes()
         end_ns = connection.strong_read_timestamp_ns()
         service.wait_for_watermark(end_ns, seconds_max=_SECONDS_MAX)
-        assert service.drain() == 0
+        stopped = slackwater("stop", "-c", str(service.config))
+        assert stopped.stdout.startswith("orders: has stopped")
+        assert service.wait(_SECONDS_MAX) == 0
     finally:
         service.kill()
     require_equal(read_changelog(folder / "changes"), truth_of(stream, start_ns, end_ns))

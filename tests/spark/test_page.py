@@ -1,16 +1,18 @@
-"""The page in a browser: splits and merges, a stalled partition, a failure and its remedy."""
+"""The page in a browser: splits and merges, a failure and its remedy, a stalled partition."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
@@ -19,15 +21,17 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
 from tests.faults.proxy import FaultProxy, Stalls
+from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.services import settings
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
-PHONE = {"width": 360, "height": 740}
+PHONE = ViewportSize(width=360, height=740)
+SCREEN = ViewportSize(width=1_200, height=900)
 
 
-def test_the_page_shows_splits_merges_a_stall_and_a_failure_with_its_remedy(
+def test_the_page_shows_splits_merges_a_failure_with_its_remedy_and_a_stall(
     new_database: NewDatabase, browser: Browser, tmp_path: Path
 ) -> None:
     stream = new_database()
@@ -38,44 +42,66 @@ def test_the_page_shows_splits_merges_a_stall_and_a_failure_with_its_remedy(
         load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3)
         load.run(transactions_per_second=20, seconds=8)
         page = open_page(browser, service)
-        expect(page.locator("#badge")).to_have_text("running")
-        expect(page.locator("#lag")).to_have_text(re.compile(r"\d\.\d\d s"))
-        expect(page.locator("#freshness")).to_have_text(re.compile(r"\d\.\d\d s"))
-        expect(page.locator("#lag-plot polyline").first).to_be_attached()
-        expect(page.locator("#keeps-up")).to_have_text(re.compile(r"Keeps up|Behind by"))
-        # Of partitions that live two seconds some have split and others merged.
-        partitions = page.evaluate("fetch('api/pipelines/orders/partitions').then((a) => a.json())")
-        shown = {bar.get_attribute("data-token") for bar in page.locator("#lineage rect").all()}
-        links = sum(len(set(p["parents"]) & shown) for p in partitions if p["token"] in shown)
-        assert page.locator("#lineage path").count() >= links * 0.8 > 0
-        assert max(len(p["parents"]) for p in partitions) >= 2, "no merge"
-        children = [parent for p in partitions for parent in p["parents"]]
-        assert max(map(children.count, children)) >= 2, "no split"
+        require_partitions_and_figures(page)
         page.screenshot(path=tmp_path / "running.png", full_page=True)
-
-        proxy.rules = [Stalls(times=1_000, messages_max=0, tokens=None)]
-        until = time.monotonic() + 240
-        while not proxy.injected.get("stall") and time.monotonic() < until:
-            time.sleep(0.05)
-        expect(page.locator("#lineage rect.stalled").first).to_be_visible()
-        expect(page.locator("#held")).to_contain_text("holds the low watermark back")
+        require_failure_with_remedy(page, stream, tmp_path)
+        require_stall(page, proxy)
         page.screenshot(path=tmp_path / "stalled.png", full_page=True)
+        page.close()
+        log = service.log.read_text()
         # A worker's line, as the service's own lines are.
-        stalls = [line for line in service.log.read_text().splitlines() if " stalled: " in line]
+        stalls = [line for line in log.splitlines() if " stalled: " in line]
         assert stalls
         assert all(re.match("timestamp=.* level=warning event=", line) for line in stalls)
-        proxy.rules = []
+        # A signal does not wait for a Spanner that is silent.
+        os.kill(service.pid, signal.SIGTERM)
+        assert service.wait(seconds_max=240) == 0
+    at_the_end = service.log.read_text().removeprefix(log)
+    assert "stopped within an epoch" in at_the_end
+    assert "Traceback" not in at_the_end
 
-        update_ddl(stream, [f"DROP CHANGE STREAM {stream.change_stream}"])
-        badge = page.locator("#badge")
-        expect(badge).to_have_text("failed permanently")
-        expect(page.locator("#reason")).to_contain_text("--skip-to earliest")
-        page.set_viewport_size({"width": 360, "height": 740})
-        width = page.evaluate("document.documentElement.scrollWidth")
-        assert width <= PHONE["width"], "the page is wider than a phone"
-        page.screenshot(path=tmp_path / "failed.png", full_page=True)
-        page.close()
-        assert service.drain() == 0
+
+def require_partitions_and_figures(page: Page) -> None:
+    expect(page.locator("#badge")).to_have_text("running")
+    expect(page.locator("#lag")).to_have_text(re.compile(r"\d\.\d\d s"))
+    expect(page.locator("#freshness")).to_have_text(re.compile(r"\d\.\d\d s"))
+    expect(page.locator("#lag-plot polyline").first).to_be_attached()
+    expect(page.locator("#keeps-up")).to_have_text(re.compile(r"Keeps up|Behind by"))
+    # Of partitions that live two seconds some have split and others merged.
+    partitions = page.evaluate("fetch('api/pipelines/orders/partitions').then((a) => a.json())")
+    shown = {bar.get_attribute("data-token") for bar in page.locator("#lineage rect").all()}
+    links = sum(len(set(p["parents"]) & shown) for p in partitions if p["token"] in shown)
+    assert page.locator("#lineage path").count() >= links * 0.8 > 0
+    assert max(len(p["parents"]) for p in partitions) >= 2, "no merge"
+    children = [parent for p in partitions for parent in p["parents"]]
+    assert max(map(children.count, children)) >= 2, "no split"
+
+
+def require_failure_with_remedy(page: Page, stream: ChangeStream, folder: Path) -> None:
+    """Drop the stream, make it again, and go on as the page says."""
+    update_ddl(stream, [f"DROP CHANGE STREAM {stream.change_stream}"])
+    badge, reason = page.locator("#badge"), page.locator("#reason")
+    expect(badge).to_have_text("failed permanently")
+    expect(reason).to_contain_text("--skip-to earliest")
+    page.set_viewport_size(PHONE)
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= PHONE["width"], "the page is wider than a phone"
+    page.screenshot(path=folder / "failed.png", full_page=True)
+    page.set_viewport_size(SCREEN)
+    [command] = re.findall(r"`slackwater ([^`]*)`", reason.inner_text())
+    assert "--pipeline" not in command, "it has the name of the only one"
+    update_ddl(stream, [f"CREATE CHANGE STREAM {stream.change_stream} FOR ALL"])
+    assert slackwater(*shlex.split(command)).stdout == "orders: goes on\n"
+    expect(badge).to_have_text("running")
+
+
+def require_stall(page: Page, proxy: FaultProxy) -> None:
+    proxy.rules = [Stalls(times=1_000, messages_max=0, tokens=None)]
+    until = time.monotonic() + 240
+    while not proxy.injected.get("stall") and time.monotonic() < until:
+        time.sleep(0.05)
+    expect(page.locator("#lineage rect.stalled").first).to_be_visible()
+    expect(page.locator("#held")).to_contain_text("holds the low watermark back")
 
 
 @pytest.mark.long
@@ -104,7 +130,7 @@ def test_the_page_keeps_up_with_a_thousand_partitions(browser: Browser, tmp_path
 def start(stream: ChangeStream, folder: Path, start_ns: int) -> Service:
     values: dict[str, Any] = settings(stream, folder, format_rfc3339(start_ns))
     values["http"] = {"listen": "127.0.0.1:0"}
-    values["epoch"]["heartbeat"] = "1s"
+    values["epoch"] |= {"heartbeat": "1s", "target_time": "1s"}
     service = Service(
         values, folder, os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
     )
@@ -115,7 +141,7 @@ def start(stream: ChangeStream, folder: Path, start_ns: int) -> Service:
 
 def open_page(browser: Browser, service: Service) -> Page:
     address = re.findall(r"http://127\.0\.0\.1:\d+", service.log.read_text())[-1]
-    page = browser.new_page(viewport={"width": 1_200, "height": 900})
+    page = browser.new_page(viewport=SCREEN)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     # Requests to any other address are refused.

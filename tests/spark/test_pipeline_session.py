@@ -6,8 +6,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from slackwater.pipeline.spark.session import (
 from slackwater.pipeline.spark.shared import SharedSpark as PipelinesSpark
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.latest_changes import latest_changes
-from tests.spark.sessions import SharedSpark, with_one_slot, with_settings
+from tests.spark.sessions import SharedSpark, with_one_slot
 from tests.support.epoch_rows import frame
 from tests.support.merge_epochs import TABLE, record
 from tests.support.pages import blocks
@@ -137,34 +139,51 @@ def test_a_session_that_is_stopped_leaves_no_jvm(
     assert jvm.poll() is not None
 
 
-def with_sockets() -> SparkSession:
-    """Start Spark with the settings that docs/security.md has for a host that is shared."""
+def on_shared_host(folder: str) -> SparkSession:
+    """Start Spark for one task at a time, as docs/security.md has it for a host that is shared."""
     (example,) = (block for block in blocks("security.md", "yaml") if "socket" in block)
     conf: dict[str, str] = yaml.safe_load(example)["spark"]["conf"]
-    # pytest's folders have longer names than Spark takes.
-    conf["spark.python.unix.domain.socket.dir"] = tempfile.mkdtemp(prefix="slackwater-")
-    return with_settings(conf)
+    conf["spark.python.unix.domain.socket.dir"] = tempfile.mkdtemp(dir=folder)
+    return with_one_slot(conf)
 
 
-def test_workers_have_sockets_instead_of_ports_as_documented(shared_spark: SharedSpark) -> None:
-    spark = shared_spark.started_by(with_sockets)
-    java = jvm_process()
-    assert java is not None
-    assert spark.range(4).select(F.udf(archives, "array<string>")("id")).toArrow().num_rows == 4
-    workers = 0
-    for process in psutil.Process(java.pid).children(recursive=True):
-        # Some have ended.
-        with suppress(psutil.Error):
-            if "daemon" in " ".join(process.cmdline()):
-                assert process.net_connections("tcp") == []
-                workers += 1
-    assert workers
-    folder = Path(spark.conf.get("spark.python.unix.domain.socket.dir") or "")
-    assert folder.stat().st_mode & 0o077 == 0
-    assert [path for path in folder.iterdir() if path.is_socket()]
+def socket_folder(spark: SparkSession) -> Path:
+    return Path(spark.conf.get("spark.python.unix.domain.socket.dir") or "")
+
+
+@pytest.fixture(scope="module")
+def pipelines_spark(shared_spark: SharedSpark) -> Iterator[PipelinesSpark]:
+    """Return the Spark of a process with pipelines, which leaves no socket behind."""
     shared_spark.stop()
-    assert not list(folder.iterdir())
-    folder.rmdir()
+    # pytest's folders have longer names than Spark takes.
+    with tempfile.TemporaryDirectory() as folder:
+        shared = PipelinesSpark(partial(on_shared_host, folder), stop_spark)
+        yield shared
+        of_last = socket_folder(shared.running().session)
+        shared.stop()
+        assert not list(of_last.iterdir())
+
+
+def test_no_pipeline_waits_while_the_others_go_on(pipelines_spark: PipelinesSpark) -> None:
+    """With one slot for three threads, a job waits for one job of each other thread at most."""
+    spark = pipelines_spark.running().session
+    ended: list[str] = []
+    waited: list[int] = []
+
+    def run_jobs(name: str) -> None:
+        for _ in range(12):
+            before = len(ended)
+            spark.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(0.05))
+            waited.append(len(ended) - before)
+            ended.append(name)
+
+    threads = [threading.Thread(target=run_jobs, args=(name,)) for name in ("one", "two", "three")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ended) == 36
+    assert max(waited) <= 4
 
 
 def stop_executor(spark: SparkSession) -> None:
@@ -183,41 +202,34 @@ def stop_context(spark: SparkSession) -> None:
     jsc.stop()
 
 
-def test_a_spark_that_runs_no_job_any_more_is_started_anew(shared_spark: SharedSpark) -> None:
-    shared_spark.stop()
-    shared = PipelinesSpark(with_one_slot, stop_spark)
-    try:
-        for end, reason in (
-            (stop_executor, "RejectedExecutionException"),
-            (stop_context, "stopped SparkContext"),
-        ):
-            running = shared.running()
-            assert running.loss() is None
-            end(running.session)
-            assert reason in str(running.loss())
-            # Of all that asks, one starts it.
-            assert shared.running() is shared.running() is not running
-    finally:
-        shared.stop()
+def test_a_spark_that_runs_no_job_any_more_is_started_anew(pipelines_spark: PipelinesSpark) -> None:
+    for end, reason in (
+        (stop_executor, "RejectedExecutionException"),
+        (stop_context, "stopped SparkContext"),
+    ):
+        running = pipelines_spark.running()
+        assert running.loss() is None
+        end(running.session)
+        assert reason in str(running.loss())
+        # Of all that asks, one starts it.
+        assert pipelines_spark.running() is pipelines_spark.running() is not running
 
 
-def test_no_pipeline_waits_while_the_others_go_on(shared_spark: SharedSpark) -> None:
-    """With one slot for three threads, a job waits for one job of each other thread at most."""
-    spark = shared_spark.started_by(with_one_slot)
-    ended: list[str] = []
-    waited: list[int] = []
-
-    def run_jobs(name: str) -> None:
-        for _ in range(12):
-            before = len(ended)
-            spark.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(0.05))
-            waited.append(len(ended) - before)
-            ended.append(name)
-
-    threads = [threading.Thread(target=run_jobs, args=(name,)) for name in ("one", "two", "three")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ended) == 36
-    assert max(waited) <= 4
+def test_workers_have_sockets_instead_of_ports_as_documented(
+    pipelines_spark: PipelinesSpark,
+) -> None:
+    spark = pipelines_spark.running().session
+    java = jvm_process()
+    assert java is not None
+    assert spark.range(4).select(F.udf(archives, "array<string>")("id")).toArrow().num_rows == 4
+    workers = 0
+    for process in psutil.Process(java.pid).children(recursive=True):
+        # Some have ended.
+        with suppress(psutil.Error):
+            if "daemon" in " ".join(process.cmdline()):
+                assert process.net_connections("tcp") == []
+                workers += 1
+    assert workers
+    folder = socket_folder(spark)
+    assert folder.stat().st_mode & 0o077 == 0
+    assert [path for path in folder.iterdir() if path.is_socket()]

@@ -37,6 +37,7 @@ COLUMNS: Final = ("Id", "Name", "Size")
 ROWS: Final = 30
 # So few that each table has several chunks.
 ROWS_A_CHUNK: Final = 25
+PARTITION_ALIVE_S = 20
 
 
 def created(dialect: Dialect, name: str, *, is_strange: bool = False) -> str:

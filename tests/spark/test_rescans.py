@@ -48,6 +48,7 @@ from tests.support.services import settings as settings_of
 EPOCHS_MAX: Final = 80
 # So few that each table has several chunks.
 ROWS_A_CHUNK: Final = 40
+PARTITION_ALIVE_S = 20
 
 
 def run(

@@ -23,23 +23,18 @@ from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import begin_scan, finish_chunk, finish_scan
 from slackwater.state.store import Store
-from slackwater.testing.emulator import Emulator, running_emulator
+from slackwater.testing.emulator import Emulator
 from slackwater.timestamp import datetime_to_ns
 from tests.proofs.restores import Part, Restorable, copy_store, go_on, restore_store
 from tests.support import services
-from tests.support.emulators import database_on, named
+from tests.support.emulators import database_on
 from tests.support.epoch_rows import frame, inserts, low_watermark, make_sink, write
 
 LONG = pytest.mark.long
 WENT_ON, REFUSED = "went on", "refused, remedy carried out"
 STORE, CHECKPOINT, OUTPUT = Part
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Emulator]:
-    """Run one with calm partitions: each test reads all of them, from the first on."""
-    with running_emulator(partition_alive_seconds=20) as running, named(running):
-        yield running
+# Each test reads all of them, from the first on.
+PARTITION_ALIVE_S = 20
 
 
 @pytest.fixture(scope="module")

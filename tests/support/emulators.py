@@ -22,17 +22,18 @@ NewDatabase = Callable[..., ChangeStream]
 
 
 @pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+def emulator(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Emulator]:
     """Run an emulator whose partitions split, merge or move about every two seconds.
 
     Each module has its own: the partitions of all its databases churn until it ends, and after some
-    minutes that slows everything down several times.
+    minutes that slows everything down several times. So a module that lives longer, and is not
+    about partitions, has them live longer, by PARTITION_ALIVE_S.
     """
     log = tmp_path_factory.mktemp("emulator") / "emulator.log"
-    with (
-        running_emulator(partition_alive_seconds=CHURN_SECONDS, log=log) as running,
-        named(running),
-    ):
+    alive_s = getattr(request.module, "PARTITION_ALIVE_S", CHURN_SECONDS)
+    with running_emulator(partition_alive_seconds=alive_s, log=log) as running, named(running):
         yield running
 
 

@@ -24,9 +24,6 @@ _VIEWS: Final = (
     "tests/spark/test_rebuild_view.py::test_views_over_the_changelog_are_the_tables_by_value"
 )
 _TAIL: Final = "tests/emulator/test_tail.py"
-_STATES: Final = (
-    "tests/spark/test_desired_state.py::test_a_pipeline_is_paused_resumed_stopped_and_drained"
-)
 _RECOVERY: Final = "tests/spark/test_recovery.py"
 
 TESTS: Final = {
@@ -68,7 +65,7 @@ TESTS: Final = {
     "sql view --table": _VIEWS,
     "status": _QUICK_START,
     "status --json": _REMEDIES,
-    "stop": _STATES,
+    "stop": "tests/spark/test_lost_spark.py::test_a_jvm_that_has_died_is_started_anew",
     "tail": f"{_TAIL}::test_without_names_it_says_how_to_name_the_change_stream",
     "tail --change-stream --database --instance --project": _QUICK_START,
     "tail --envelope --resolved --table": f"{_TAIL}::test_csv_and_text_lines_of_chosen_tables",
