@@ -129,7 +129,7 @@ def other_tables(
         start_ns, end_ns: the span; a change at its end belongs to it.
 
     Returns:
-        The last time before the name's table became what it is, by name.
+        The last time before the present table got its name, by name.
     """
     spelled = {name.lower(): name for name in names}
     others: dict[str, int] = {}

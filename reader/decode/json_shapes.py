@@ -104,7 +104,7 @@ class _Shape:
         """Return the shape of a record; None if it is unusual.
 
         Args:
-            text: what follows its column types.
+            text: the record after its column types.
         """
         head = _HEAD.match(text)
         tail = _TAIL.fullmatch(text, max(text.rfind(b"]"), 0))

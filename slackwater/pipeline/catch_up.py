@@ -58,7 +58,7 @@ class CatchUp:
         without_epoch_s: how long ago its last epoch was committed; None before the first.
         lag_level, retention_level, level: whether its lag, its share of the retention period, or
             all of this together is worrying.
-        condition: what it does instead of running; None if it runs.
+        condition: if it does not run; None if it does.
     """
 
     pace: Pace
@@ -133,7 +133,7 @@ def catch_up(
         lag_ns: how far its low watermark is behind Spanner's clock; None before the first epoch.
         now_ns: by the clock of the machine that commits the epochs.
         retention_ns: how long Spanner keeps records; None if that is not known.
-        condition: what it does instead of running; None if it runs.
+        condition: if it does not run; None if it does.
     """
     if lag_ns is None:
         return CatchUp(Pace.UNKNOWN, condition=condition)

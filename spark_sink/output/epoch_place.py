@@ -51,7 +51,7 @@ class StoredEpoch:
 
 
 class EpochPlace(Protocol):
-    """The place of one output: of epochs in files, or of what waits beside tables and topics."""
+    """The place of one output: of epochs in files, or of those staged beside tables and topics."""
 
     path: str
 
@@ -158,7 +158,7 @@ class EpochPlace(Protocol):
         """Remove epochs, by their names."""
 
 
-def gone(path: str, file: CommittedFile) -> ObjectStoreError:
+def missing_error(path: str, file: CommittedFile) -> ObjectStoreError:
     """Return the error for a committed file that is missing under both names."""
     return ObjectStoreError(
         f"{path}: {file.staged}, which was committed as {file.name}, is gone.",

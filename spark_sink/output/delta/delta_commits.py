@@ -178,10 +178,10 @@ class DeltaCommits:
         """Replace files in one commit, and return False if it has been made before.
 
         Args:
-            change: returns what the commit adds to the log, for the table as it is. It is called
+            change: returns the actions that the commit adds, for the table as it is. It is called
                 again if another process has committed meanwhile.
             application, version: see append().
-            forget: removes what a refused attempt has left.
+            forget: removes the files of a refused attempt.
         """
         return self._commit_version("MERGE", change, application, version, forget=forget)
 
@@ -256,8 +256,8 @@ class DeltaCommits:
 
         Args:
             operation, parameters, is_append, line: see DeltaLog.commit().
-            change: returns what the commit adds to the log; None for no commit.
-            forget: removes what a refused attempt has left.
+            change: returns the actions that the commit adds to the log; None for no commit.
+            forget: removes the files of a refused attempt.
         """
         for _ in range(_TRIES):
             snapshot = self._loaded()

@@ -47,7 +47,7 @@ class File:
     def rows(self) -> int:
         return int(self.table.num_rows)
 
-    def gone(self) -> pa.Array | None:
+    def deleted_positions(self) -> pa.Array | None:
         return self.marks
 
     def bounds(self, column: str) -> tuple[int, int] | None:
@@ -61,14 +61,14 @@ class File:
     def replace(self) -> None:
         self.is_there = False
 
-    def mark(self, gone: pa.Array) -> None:
+    def mark(self, deleted: pa.Array) -> None:
         assert self.may_be_marked
-        self.marks = gone
+        self.marks = deleted
 
     def current(self) -> list[dict[str, Any]]:
-        gone = set() if self.marks is None else set(self.marks.to_pylist())
+        deleted = set() if self.marks is None else set(self.marks.to_pylist())
         there = self.table.to_pylist() if self.is_there else []
-        return [row for place, row in enumerate(there) if place not in gone]
+        return [row for place, row in enumerate(there) if place not in deleted]
 
 
 KEYS = st.one_of(st.none(), st.integers(-3, 6))
@@ -155,8 +155,8 @@ def require_changes(
     for table in changes.tables:
         for row in table.to_pylist():
             kind = row.pop("_change_type")
-            gone = kind in {"delete", "update_preimage"}
-            counted[repr(sorted(row.items()))] += -1 if gone else 1
+            deleted = kind in {"delete", "update_preimage"}
+            counted[repr(sorted(row.items()))] += -1 if deleted else 1
     assert +counted == Counter(repr(sorted(row.items())) for row in there)
     assert not -counted
 
