@@ -129,7 +129,7 @@ def _decoded(texts: Bytes, ends: Ints) -> tuple[bytes, Ints]:
         ends: where each text ends.
 
     Returns:
-        The bytes, and how many padding bytes each text ends with.
+        The bytes, and how many of them at each text's end come from padding.
     """
     last = texts[ends - 1] == _PAD
     padding = last.astype(np.int64) + (last & (texts[ends - 2] == _PAD))

@@ -29,7 +29,7 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     IS_MARKED_DELETED,
     IS_WHOLE,
 )
-from slackwater.spark_sink.tables.table_changes import OtherRows
+from slackwater.spark_sink.tables.table_changes import MergePolicy
 
 # In bytes, compressed: a smaller file is written again.
 SMALL: Final = 16 << 20
@@ -88,7 +88,7 @@ class FileMerge:
         schema: the table's columns, as new files have them.
         latest: as latest_rows() makes them; None for no changes.
         columns: the columns of the rows, which the table has.
-        others: the treatment of other rows.
+        policy: for deleted and unchanged rows.
         files_max: of so many files the small ones become one.
         changes: collects the rows that change, before and after; None to collect none.
     """
@@ -99,17 +99,17 @@ class FileMerge:
         schema: pa.Schema,
         latest: pa.Table | None,
         columns: Sequence[Column],
-        others: OtherRows,
+        policy: MergePolicy,
         files_max: int,
         changes: ChangedRows | None = None,
     ) -> None:
-        if latest is not None and others.corrected is not None:
-            latest = with_corrections(latest, others.corrected, columns)
+        if latest is not None and policy.corrected is not None:
+            latest = with_corrections(latest, policy.corrected, columns)
         self._files = files
         self._schema = schema
         self._latest = latest
         self._columns = columns
-        self._others = others
+        self._policy = policy
         self._files_max = files_max
         self._changes = changes
         self._key = [column for column in columns if column.is_key]
@@ -156,7 +156,7 @@ class FileMerge:
 
     @property
     def _changes_others(self) -> bool:
-        return self._others.cleared_at is not None or bool(self._absent)
+        return self._policy.cleared_at is not None or bool(self._absent)
 
     def _places(self, file: MergedFile, deleted: pa.Array | None, *, has_changes: bool) -> pa.Array:
         """Return for each row of a file the place of its key among the latest; NULL without one."""
@@ -210,16 +210,16 @@ class FileMerge:
     def _are_whole(self, changes: pa.Table) -> bool:
         """Return whether changes have whole rows, for which the files need not be read."""
         names = {column.name for column in self._columns}
-        marks = {IS_MARKED_DELETED, CHANGED_AT} if self._others.are_kept else set()
+        marks = {IS_MARKED_DELETED, CHANGED_AT} if self._policy.are_kept else set()
         has_all = set(self._schema.names) <= names | marks
         is_whole = pc.all(changes.column(IS_WHOLE)).as_py()
-        keeps_old = self._others.are_kept and pc.any(changes.column(IS_DELETED)).as_py()
+        keeps_old = self._policy.are_kept and pc.any(changes.column(IS_DELETED)).as_py()
         return has_all and is_whole is not False and not keeps_old
 
     def _updated(self, rows: pa.Table, at: pa.Array) -> pa.Table:
         if self._latest is None:
             return rows
-        keeps_deleted = self._others.are_kept
+        keeps_deleted = self._policy.are_kept
         latest = self._latest.take(at)
         after = updated_rows(rows, latest, self._columns, keeps_deleted=keeps_deleted)
         if self._changes is not None:
@@ -228,7 +228,7 @@ class FileMerge:
         return after
 
     def _inserted(self, latest: pa.Table) -> pa.Table:
-        keeps_deleted = self._others.are_kept
+        keeps_deleted = self._policy.are_kept
         return inserted_rows(latest, self._columns, self._schema, keeps_deleted=keeps_deleted)
 
     def _after(self, rows: pa.Table) -> pa.Table:
@@ -242,15 +242,15 @@ class FileMerge:
         return after
 
     def _other(self, rows: pa.Table) -> pa.Table:
-        if self._others.cleared_at is None:
+        if self._policy.cleared_at is None:
             for name in self._absent:
                 nulls = pa.nulls(rows.num_rows, rows.schema.field(name).type)
                 rows = with_column(rows, name, nulls)
             return rows
-        if not self._others.are_kept:
+        if not self._policy.are_kept:
             return rows.slice(0, 0)
         was_marked = rows.column(IS_MARKED_DELETED)
-        at = pc.if_else(was_marked, rows.column(CHANGED_AT), pa.scalar(self._others.cleared_at))
+        at = pc.if_else(was_marked, rows.column(CHANGED_AT), pa.scalar(self._policy.cleared_at))
         rows = with_column(rows, CHANGED_AT, at)
         return with_column(rows, IS_MARKED_DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from slackwater.commands.request import request
-from slackwater.commands.status import in_a_line, statuses
+from slackwater.commands.status import statuses, summary_line
 from slackwater.config.load import load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import PipelineNotStartedError
@@ -85,7 +85,7 @@ def test_an_owner_that_died_comes_first_in_the_answer(tmp_path: Path) -> None:
     store.close()
     shown = shown_for(config(tmp_path, url))
     assert shown["state"] == "not running"
-    assert in_a_line(shown).startswith("orders: Its process has died")
+    assert summary_line(shown).startswith("orders: Its process has died")
 
 
 def test_of_several_pipelines_each_has_a_line_also_one_that_never_ran(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_of_several_pipelines_each_has_a_line_also_one_that_never_ran(tmp_path: 
     store.close()
     settings = config(tmp_path, url)
     others = settings.model_copy(update={"pipeline": "others"})
-    lines = [in_a_line(fields) for fields in statuses([settings, others])]
+    lines = [summary_line(fields) for fields in statuses([settings, others])]
     assert lines == ["orders: Has not started", "others: Has not started"]
 
 
@@ -116,7 +116,7 @@ def test_a_spanner_that_does_not_answer_is_named_within_seconds(
         shown = shown_for(config(tmp_path, url))
         # The client alone tries for half a minute.
         assert time.monotonic() - begun_s < 20
-    assert in_a_line(shown).startswith("orders: Spanner has not answered within 5 s; behind by")
+    assert summary_line(shown).startswith("orders: Spanner has not answered within 5 s; behind by")
     assert (shown["state"], shown["lag_seconds"]) == ("running", None)
 
 

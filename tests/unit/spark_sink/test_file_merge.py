@@ -19,7 +19,7 @@ from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
-from slackwater.spark_sink.tables.table_changes import OtherRows
+from slackwater.spark_sink.tables.table_changes import MergePolicy
 
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
 CLEARED = AT + timedelta(days=1)
@@ -133,7 +133,7 @@ def test_random_epochs_leave_the_rows_of_a_model(
         files = [file for file in files if file.is_there]
         before, changes = rows_of(files), ChangedRows()
         merge = FileMerge(
-            files, schema, latest_of(epoch), COLUMNS, OtherRows(are_kept), files_max, changes
+            files, schema, latest_of(epoch), COLUMNS, MergePolicy(are_kept), files_max, changes
         )
         written = pa.concat_tables([schema.empty_table(), *merge.rows()])
         is_small = number < len(sizes) and sizes[number]
@@ -166,7 +166,7 @@ def test_a_table_without_a_key_stays_if_nothing_changes_its_row() -> None:
     schema = pa.schema({"A": pa.string(), "B": pa.string()})
     row = pa.table({"A": ["x"], "B": ["y"]}, schema)
     files = [File(row, is_small=True, may_be_marked=False)]
-    merge = FileMerge(files, schema, latest_rows({}, columns), columns, OtherRows(False), 50)
+    merge = FileMerge(files, schema, latest_rows({}, columns), columns, MergePolicy(False), 50)
     assert sum(table.num_rows for table in merge.rows()) == 0
     assert rows_of(files) == row.to_pylist()
 
@@ -176,8 +176,8 @@ def test_the_rows_of_a_former_table_go_and_those_of_the_epoch_stay(*, are_kept: 
     schema = pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())])
     files = [File(schema.empty_table(), is_small=False, may_be_marked=True)]
     for others, epoch in (
-        (OtherRows(are_kept), {1: ("whole", {"A": "x"}), 2: ("whole", {"A": "y"})}),
-        (OtherRows(are_kept, CLEARED), {2: ("whole", {"A": "new"})}),
+        (MergePolicy(are_kept), {1: ("whole", {"A": "x"}), 2: ("whole", {"A": "y"})}),
+        (MergePolicy(are_kept, CLEARED), {2: ("whole", {"A": "new"})}),
     ):
         merge = FileMerge(files, schema, latest_of(epoch), COLUMNS, others, 50)
         written = pa.concat_tables([schema.empty_table(), *merge.rows()])
