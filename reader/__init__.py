@@ -20,8 +20,8 @@ Which module decides what:
   slackwater.spark_sink.envelopes.values and slackwater.spark_sink.avro.types.
 - query: when a query is opened again, and when many are decoded together.
 - transport: how Spanner is called, which of its errors are worth another try, and what the others
-  mean to the user.
-- database: what the information schema and a snapshot of a table say.
+  mean for the user.
+- database: the information schema, and snapshots of tables.
 
 Imports point down: database, query, transport, decode, and then the modules of this folder.
 """

@@ -98,7 +98,7 @@ class PartitionProgress:
 
 
 def record_key(record: ChangeRecord) -> tuple[str, str] | None:
-    """Return what tells a record from the others of its partition at the same time.
+    """Return the identity of a record among those of its partition at the same time.
 
     None for heartbeats and child partitions records, which may come twice.
     """

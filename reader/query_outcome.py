@@ -5,7 +5,7 @@ its end_timestamp (Alive), or it shows neither (Inconclusive: query again). Othe
 these and lost partitions or queried forever (debezium/debezium-connector-spanner pull requests 172
 and 175, apache/beam issue 40232).
 
-What the other status codes mean is decided in reader.transport.answers.
+The meaning of other status codes is decided in reader.transport.answers.
 """
 
 from __future__ import annotations

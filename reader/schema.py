@@ -1,7 +1,7 @@
 """The output's columns: the only list of their names, order and types.
 
 The values of changed columns are JSON texts in mods, and a column's type is JSON in column_types,
-both as Spanner wrote them: slackwater.column_types decides what they become in typed columns.
+both as Spanner wrote them: slackwater.column_types decides their types in typed columns.
 """
 
 from __future__ import annotations

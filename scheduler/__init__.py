@@ -14,7 +14,7 @@ Which module decides what:
     planner: whether another epoch begins (none while the pipeline is not to run), and that one in
         an accepted gap ends with it; otherwise it applies the rules above, epoch after epoch.
     start_position: where a new pipeline starts.
-    audit: whether an epoch holds what Spanner states of its transactions.
+    audit: whether an epoch has the records that Spanner states for its transactions.
     change_source: the protocol of a source of records; spanner_source is Spanner's.
     batch_read: which cut a batch read has, and its slices.
     tasks: how a task reads its partitions. spark: how Spark drives all of it.

@@ -191,7 +191,7 @@ class PartitionAudit:
 
 
 def describe_incomplete(partial: PartialTransaction) -> str | None:
-    """Return how a transaction's records differ from what Spanner states; None if they agree."""
+    """Return how a transaction's records differ from Spanner's numbers; None if they agree."""
     read = (partial.records, partial.partitions)
     stated = (partial.records_stated, partial.partitions_stated)
     if read == stated:

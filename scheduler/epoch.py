@@ -100,12 +100,12 @@ class Cut:
         return commit_ns > self.end_ns
 
     def contains_each(self, commit_us: Timestamps) -> Flags:
-        """Return for each commit timestamp, in microseconds, what contains() says of it."""
+        """Return contains() for each commit timestamp, in microseconds."""
         commit_ns = us_to_ns(commit_us)
         return (commit_ns > self.start_ns) & (commit_ns <= self.end_ns)
 
     def late_each(self, commit_us: Timestamps) -> Flags:
-        """Return for each commit timestamp, in microseconds, what is_late() says of it."""
+        """Return is_late() for each commit timestamp, in microseconds."""
         return us_to_ns(commit_us) <= self.start_ns
 
 

@@ -33,8 +33,8 @@ def next_lead_ns(delays_ns: Sequence[int]) -> int:
 def behind_heartbeats_ns(heartbeat_ms: int) -> int:
     """Return the lead of an epoch with continuous reading: it lies behind the clock.
 
-    At any time, partitions have shown what they have through their last heartbeats. An epoch that
-    ended later would wait for the next ones.
+    At any time, partitions are complete through their last heartbeats. An epoch that ended later
+    would wait for the next ones.
     """
     return -ms_to_ns(heartbeat_ms)
 

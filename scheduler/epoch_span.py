@@ -56,8 +56,8 @@ class EpochCost:
     """The time that an epoch takes, as a function of its span.
 
     Attributes:
-        fixed_s: what it takes whatever its span is, in seconds.
-        per_second: what each second of its span adds, in seconds; at 1 or more the pipeline can't
+        fixed_s: the part that does not depend on its span, in seconds.
+        per_second: the seconds that each second of its span adds; at 1 or more the pipeline can't
             keep up with any span.
     """
 

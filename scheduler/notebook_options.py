@@ -76,7 +76,7 @@ def checked(model: type[S], values: Mapping[str, Any]) -> S:
             f"spanner_changes needs the option(s) {', '.join(missing)}.",
             f'Set them as in .option("{missing[0]}", "...")',
         )
-    # What concerns several options has no place.
+    # An error about several options has no place.
     places = (f"option {problem['loc'][0]}: " if problem["loc"] else "" for problem in problems)
     reasons = map(add, places, map(reason_of, problems))
     raise OptionError(f"{'; '.join(reasons)}.")

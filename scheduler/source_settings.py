@@ -164,7 +164,7 @@ class ReadingSettings(Section):
 
 
 class NotebookOptions(StreamSettings, ReadingSettings):
-    """The options of the Spark source in a notebook: what it shares with the file, and its own."""
+    """The options of the Spark source in a notebook: those of the file, and its own."""
 
     pipeline: PipelineName = Field(
         default="notebook", description="the name in the metadata store and in the checkpoint"
@@ -215,7 +215,7 @@ def options_of(
     traces: bool,
     records_epochs: bool,
 ) -> SourceOptions:
-    """Return what readers of the Spark source work with.
+    """Return the options of the Spark source's readers.
 
     Args:
         stream, reading: the settings.

@@ -53,7 +53,7 @@ class SpannerSource:
         self._info = info
 
     def info(self) -> ChangeStreamInfo:
-        """Return what the information schema says of the change stream; looked up once."""
+        """Return the change stream's properties in the information schema; looked up once."""
         if self._info is None:
             self._info = read_change_stream_info(self._connection)
         return self._info

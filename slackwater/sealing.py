@@ -63,7 +63,7 @@ class _Own:
 
 def seal(text: str) -> str:
     """Return a sealed text, which unseal() turns back where the key is known."""
-    key = _Own.key or use()
+    key = _Own.key or use_key()
     if not key.secret:
         return text
     token = _fernet(key.secret).encrypt(text.encode()).decode()
@@ -92,7 +92,7 @@ def unseal(text: str) -> str:
     )
 
 
-def use(secret: str | None = None, files: Sequence[str] = ()) -> Key:
+def use_key(secret: str | None = None, files: Sequence[str] = ()) -> Key:
     """Seal with a key from now on, which a file of this process alone holds, too.
 
     Args:
@@ -112,7 +112,7 @@ def use(secret: str | None = None, files: Sequence[str] = ()) -> Key:
     return _Own.key
 
 
-def leave_open() -> None:
+def seal_nothing() -> None:
     """Seal nothing from now on: the workers' machines have no secret."""
     _Own.key = Key("", ())
 

@@ -47,8 +47,8 @@ def map_in_arrow(
 ) -> DataFrame:
     """Return a function's result for each partition; see DataFrame.mapInArrow.
 
-    PySpark's own method asks for pandas, which it does not use. What the function raises of our
-    errors reaches the driver whole; see worker_errors.
+    PySpark's own method asks for pandas, which it does not use. Our errors in the function reach
+    the driver whole; see worker_errors.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction

@@ -24,7 +24,7 @@ REQUIRED: Final[Mapping[str, str]] = {
     # Other readers of the files, and Arrow, which writes some of them, support no other form.
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.binaryAsString": "false",
-    # Dates before 1582 stay what they are.
+    # Dates before 1582 stay unchanged.
     **{
         f"spark.sql.{of_format}.{name}": "CORRECTED"
         for of_format, name in (

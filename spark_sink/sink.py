@@ -55,7 +55,7 @@ class RecreatedTables:
     Changes up to the times named here belong to the former ones, whose rows and values are gone.
 
     Attributes:
-        tables: a time before the name's table became what it is, by the full name.
+        tables: a time before the present table got its name, by the full name.
         columns: the same for a column of a table that is not new, by table and column.
     """
 
@@ -118,8 +118,8 @@ class Sink(Protocol):
     def position(self, spark: SparkSession) -> OutputPosition | None:
         """Return the position of the output; None if the destination can't tell.
 
-        Only the pipeline's owner may ask: what former owners have staged is removed first, so that
-        a former owner that wakes up makes nothing visible after this.
+        Only the pipeline's owner may call it: staged files of former owners are removed first, so
+        that a former owner that wakes up makes nothing visible after this.
         """
 
 
@@ -198,8 +198,8 @@ class TaskWriting(Protocol):
     ) -> str | None:
         """Return the text of a TaskWriter, with which tasks write epochs; None if Spark has to.
 
-        What tasks hand on then takes the place of the records in stage() and add_scanned(). Only
-        the pipeline's owner may ask.
+        The rows that tasks hand on then replace the records in stage() and add_scanned(). Only the
+        pipeline's owner may call it.
 
         Args:
             spark: a session.

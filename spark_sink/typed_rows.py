@@ -1,7 +1,7 @@
 """Typed rows: each mod of an epoch's records, as Spark's tasks convert it.
 
-A row has what the envelope flat has as JSON: the key, the row before and after, and the record's
-metadata.
+A row has the content that the envelope flat has as JSON: the key, the row before and after, and the
+record's metadata.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def begin_plan(
 
 
 def _remove_old_plans(connection: sa.Connection, plan: Plan, number: int) -> None:
-    """Remove what a new plan, of this number, makes obsolete."""
+    """Remove the plans that a new one, of this number, makes obsolete."""
     connection.execute(
         sa.delete(failed_audits).where(
             failed_audits.c.pipeline == plan.pipeline, failed_audits.c.end_ns <= plan.start_ns

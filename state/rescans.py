@@ -64,7 +64,7 @@ def rescans(
 
 
 def stop_rescans(store: Store, pipeline: str, names: Collection[str]) -> list[str]:
-    """Stop those that are running, and return their tables; what was corrected stays.
+    """Stop the running ones, and return their tables; corrected rows stay.
 
     Raises:
         StateError: the store can't be reached.

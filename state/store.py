@@ -254,8 +254,8 @@ class Store:
             generation: the generation of the caller's lease; None if it has no lease.
 
         Raises:
-            LeaseLostError: the pipeline's generation is not this one: what was finished for a
-                former owner may have to be read by the new one.
+            LeaseLostError: the pipeline's generation is not this one: partitions finished
+                for a former owner may have to be read by the new one.
         """
         since = pipelines.c.starts_since_ns
 

@@ -1,6 +1,6 @@
 """The database around a change stream: its dialect, its options, its tables and their rows.
 
-What an epoch reads of a change stream does not come through here: see reader.query.
+An epoch's records of a change stream do not come through here, but through reader.query.
 
 - change_stream_info: decides whether a change stream can be read, and how long it retains records.
 - watched_tables: the tables and columns that a change stream watches.

@@ -1,4 +1,4 @@
-"""Reading a table piece by piece in its key's order, each piece as it stood at its own time."""
+"""Reading a table piece by piece in its key's order, each piece as of its own time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHOLE_S_MAX: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """After how much a piece ends: what comes first.
+    """The limits at which a piece ends, whichever comes first.
 
     Attributes:
         rows, size: rows, and bytes of the answer.
@@ -70,10 +70,10 @@ def read_key_range(
         table: the table and the columns to read.
         after: the key behind which the range begins; None for the table's beginning.
         at_ns: the read timestamp, nanoseconds; within the database's version retention period.
-        limits: of what is read.
+        limits: of the piece.
 
     Raises:
-        ReaderError: Spanner's answer; it is not asked again.
+        ReaderError: Spanner's answer; the read is not retried.
     """
     span = KeySpan(after, rows_max=limits.rows)
     rows, types, is_cut = _read(connection, table, span, at_ns, limits)
@@ -96,7 +96,7 @@ def read_whole_range(
         through: the last_key of that range.
 
     Raises:
-        ReaderError: Spanner's answer; it is not asked again.
+        ReaderError: Spanner's answer; the read is not retried.
     """
     rows, types, _ = _read(connection, table, KeySpan(after, through), at_ns, None)
     return KeyRangeRows(rows, through, types)

@@ -1,7 +1,7 @@
 """The read functions whose records together are all of a change stream's.
 
 With the option per_placement_tvf, Spanner makes a read function for each placement of the database
-besides, or in place of, the stream's own one. What is known of them, and from where:
+besides, or in place of, the stream's own one. The known facts, and their sources:
 
 - They are READ_<stream>_<placement>, and read_proto_bytes_<stream>_<placement> in PostgreSQL. Each
   returns the records of the rows in its placement, and those of the default placement, named
@@ -18,8 +18,8 @@ besides, or in place of, the stream's own one. What is known of them, and from w
   all placements. (Spanner's documentation, "Information schema".) So the two are compared: a
   placement without a function would be left out of the output, in silence.
 
-A read function is named here by what follows the stream's name in it: a placement, or nothing for
-the stream's own function.
+A read function is named here by the part of its name after the stream's: a placement, or nothing
+for the stream's own function.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def changes_of(updates: Iterable[DdlUpdate]) -> list[SchemaChange]:
     ]
 
 
-def other_tables(
+def reassigned_tables(
     changes: Iterable[SchemaChange], names: Iterable[str], start_ns: int, end_ns: int
 ) -> dict[str, int]:
     """Return the tables whose names have belonged to others in a span, or to none.
@@ -129,7 +129,7 @@ def other_tables(
         start_ns, end_ns: the span; a change at its end belongs to it.
 
     Returns:
-        The last time before the name's table became what it is, by name.
+        The last time before the present table got its name, by name.
     """
     spelled = {name.lower(): name for name in names}
     others: dict[str, int] = {}
@@ -139,17 +139,20 @@ def other_tables(
     return others
 
 
-def other_columns(
+def recreated_columns(
     changes: Iterable[SchemaChange],
     columns: Mapping[str, Collection[str]],
     start_ns: int,
     end_ns: int,
 ) -> dict[tuple[str, str], int]:
-    """Return the columns that were dropped in a span, and are there after it; as other_tables().
+    """Return the columns that were dropped in a span, and are there after it.
 
     Args:
-        changes, start_ns, end_ns: see other_tables().
+        changes, start_ns, end_ns: see reassigned_tables().
         columns: those of each table after the span.
+
+    Returns:
+        The last time before the present column was made, by table and column.
     """
     spelled = {
         (table.lower(), name.lower()): (table, name)

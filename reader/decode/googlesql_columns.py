@@ -258,7 +258,7 @@ def strings(
 ) -> pa.Array:
     """Return the texts between these places, which must be in rising order.
 
-    With the begins and ends as its offsets, an Arrow array holds the texts and what lies between
+    With the begins and ends as its offsets, an Arrow array holds the texts and the bytes between
     them, in turn; taking every second value copies only the texts.
 
     Args:

@@ -2,9 +2,9 @@
 
 The mods of a record are plain if no value in them is an object, and no text holds "{" other than
 before a backslash, as in a JSON document within a text. Each mod then has four opening brackets:
-its own, and those of its keys, new_values and old_values. What stands before a bracket says which
-of them it is: `,"new_values":{` can't be part of a text, because its quotation marks are not
-escaped, so that the first one would end the text and be followed by a name without any.
+its own, and those of its keys, new_values and old_values. The text before a bracket tells which of
+them it is: `,"new_values":{` can't be part of a text, because its quotation marks are not escaped,
+so that the first one would end the text and be followed by a name without any.
 """
 
 from __future__ import annotations

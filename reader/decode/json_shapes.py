@@ -27,7 +27,7 @@ from slackwater.reader.schema import DATA_SCHEMA
 _FIELD: Final = re.compile(rb',"(\w+)":("[^"\\]*"|\d+|true|false)')
 _HEAD: Final = re.compile(rb'(?:%s)*,"mods":\[' % _FIELD.pattern)
 _TAIL: Final = re.compile(rb"\](?:%s)*\}\}" % _FIELD.pattern)
-# The first byte of a value tells the types of field that it can belong to.
+# By the first character of a value, the tests of its field's type.
 _TYPE_TESTS: Final = {
     "t": (pa.types.is_boolean,),
     "f": (pa.types.is_boolean,),
@@ -104,7 +104,7 @@ class _Shape:
         """Return the shape of a record; None if it is unusual.
 
         Args:
-            text: what follows its column types.
+            text: the record after its column types.
         """
         head = _HEAD.match(text)
         tail = _TAIL.fullmatch(text, max(text.rfind(b"]"), 0))

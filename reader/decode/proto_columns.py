@@ -129,7 +129,7 @@ def _decoded(texts: Bytes, ends: Ints) -> tuple[bytes, Ints]:
         ends: where each text ends.
 
     Returns:
-        The bytes, and how many padding bytes each text ends with.
+        The bytes, and how many of them at each text's end come from padding.
     """
     last = texts[ends - 1] == _PAD
     padding = last.astype(np.int64) + (last & (texts[ends - 2] == _PAD))
@@ -141,8 +141,8 @@ def _decoded(texts: Bytes, ends: Ints) -> tuple[bytes, Ints]:
 def _find_fields(rows: RowSpans) -> _Fields:
     """Return the fields of each row's record, reading all rows in step.
 
-    A field that is not sent has its default. The record's end bounds what is read: the byte after
-    it belongs to the next record, so each optional field is looked for before it only.
+    A field that is not sent has its default. The record's end bounds the search: the byte after it
+    belongs to the next record, so each optional field is searched for before it only.
     """
     at = Cursors(rows.buffer, rows.begin)
     at.require(rows.is_good[rows.message])

@@ -186,7 +186,7 @@ def find_mods(
 def _objects(members: pa.Array, order: _Order, count: int) -> pa.Array:
     """Return the JSON texts of all objects; those without members are empty.
 
-    Members that stand one after the other, with what is between them, are the objects' texts.
+    Members in sequence, with the separators between them, are the objects' texts.
     """
     _, offsets, data = members.buffers()
     ends = np.frombuffer(offsets, np.int32) if len(members) else np.zeros(1, np.int32)
@@ -278,7 +278,7 @@ def _members(
     Args:
         rows, cells, owner, is_good: see find_mods(). Rows with an unexpected value are not good.
         order: of the members.
-        prefixes: what members begin with.
+        prefixes: the beginnings of members.
         prefix: the number of each value's prefix.
     """
 

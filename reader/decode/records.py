@@ -38,7 +38,7 @@ class ChangeRecordDecoder:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what came so far, before the first message of a query that is opened again."""
+        """Forget all messages so far, before the first one of a query that is opened again."""
         self._row: Callable[[Any], list[ChangeRecord]] | None = None
         self._rows = ResultRows(1)
 

@@ -112,7 +112,7 @@ class DeliveryTracker:
 
 
 class TrackedConsumer:
-    """A consumer that takes only what is new: it advances the progress before it hands records on.
+    """A consumer of new records only: it advances the progress before it hands them on.
 
     It implements RecordConsumer of slackwater.reader.query.batch_decoder.
     """

@@ -66,7 +66,7 @@ class DecodedMessage:
 class PartitionQuery:
     """The change records of one partition token over [start, end], in commit order.
 
-    Iteration ends when Spanner has ended the query with status OK. What that means is decided by
+    Iteration ends when Spanner has ended the query with status OK. Its meaning is decided by
     reader.query_outcome.outcome_of: an inconclusive query, without an end_timestamp and without
     child partitions records, is opened again. Each record comes once, however often the query
     breaks.
@@ -128,7 +128,7 @@ class PartitionQuery:
         decoder = ChangeRecordDecoder(self._mode)
         for portion in self._all_portions(decoder.reset, lambda: None, decoder.finish):
             if not portion:
-                # The end of a query says what a heartbeat at that time does.
+                # The end of a query means the same as a heartbeat at that time.
                 yield DecodedMessage((HeartbeatRecord(self.watermark_ns),))
             for serialized in portion:
                 records = self._tracker.new_records(decoder.feed(serialized))

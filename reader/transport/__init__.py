@@ -1,6 +1,6 @@
 """Calls to Spanner: channels, credentials, sessions, statements and errors.
 
-What the answers hold is decoded elsewhere; nothing here looks into a record.
+Answers are decoded elsewhere; nothing here reads a record.
 
 - connection: decides how many channels and which session the calls use.
 - ddl_updates: the list of DDL statements, which is of another API.

@@ -1,4 +1,4 @@
-"""The table of Spanner's answers: what each gRPC code and message leads to.
+"""The table of Spanner's answers: the reaction to each gRPC code and message.
 
 A code alone says little, because a proxy, a load balancer or gRPC itself can answer in Spanner's
 place: gRPC makes PERMISSION_DENIED of a plain HTTP 403, UNIMPLEMENTED of a 404 and CANCELLED of a
@@ -55,8 +55,8 @@ class Answer:
         codes: names of gRPC status codes; empty for every code.
         messages: texts of which one is in the message, in any case of letters; an ellipsis stands
             for any text. Empty for every message.
-        meaning: what the answer says.
-        reaction: what the reader does.
+        meaning: of the answer.
+        reaction: of the reader.
     """
 
     codes: tuple[str, ...]

@@ -51,7 +51,7 @@ def code_of(error: BaseException) -> grpc.StatusCode:
 
 
 def details_of(error: BaseException) -> str:
-    """Return the status message, without what the library adds to it."""
+    """Return the status message, without the library's additions."""
     if isinstance(error, GoogleAPICallError):
         return str(error.message)
     return str(error) if isinstance(error, GoogleAuthError) else str(_call(error).details() or "")

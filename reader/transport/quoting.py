@@ -1,7 +1,7 @@
 """Quoting of the names of tables, columns and functions in SQL, in both dialects.
 
-What names may hold, as the emulator has it: in both dialects almost any mark, but neither a table
-nor a schema has a dot, and no two names of a database differ only in case. A column may have dots.
+The characters of names, as in the emulator: in both dialects almost any, but neither a table nor a
+schema has a dot, and no two names of a database differ only in case. A column may have dots.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class ContinuousQueries:
 
 
 def forget(reader: Reader, stream: FollowedStream, end_ns: int) -> None:
-    """Have the reader process forget what it holds of a change stream, because it may be wrong."""
+    """Have the reader process forget its records of a change stream, which may be wrong."""
     try:
         for _ in reader.read(Request(stream, (), end_ns, 0.0, is_suspect=True)):
             pass

@@ -166,7 +166,7 @@ class FollowedPartition:
         )
 
     def drop_before(self, time_ns: int) -> None:
-        """Drop what is older than a time."""
+        """Drop the records before a time."""
         if time_ns <= self.complete_from_ns:
             return
         self.complete_from_ns = time_ns

@@ -61,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of what a follower holds.
+    """The limits of a follower.
 
     Attributes:
         memory_bytes: of the records; beyond it the largest partitions are forgotten.
@@ -105,8 +105,8 @@ class Follower:
     Args:
         open_query: opens queries.
         mode: the change stream's partition mode.
-        limits: of what it holds.
-        clock_ns: the time, for what lies long ago or in the future.
+        limits: of its records and partitions.
+        clock_ns: the time, to recognize ends that lie long ago or in the future.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Follower:
         return portions
 
     def forget_all(self) -> None:
-        """Forget all partitions: what was read of them may be wrong."""
+        """Forget all partitions, whose records may be wrong."""
         for key in list(self._followed):
             self._forget(key)
 
@@ -207,7 +207,7 @@ class Follower:
         return is_followed and not one.partition.is_complete_through(end_ns)
 
     def _decode(self, stream: QueryStream | None = None, messages: Sequence[bytes] = ()) -> None:
-        """Decode what is pending, or only add a query's messages to it."""
+        """Decode the pending messages, or only add a query's messages to them."""
         try:
             if stream is None:
                 self._decoder.flush()

@@ -48,7 +48,7 @@ class Request:
         wait_s: how long the process may wait for partitions that are not complete yet.
         bytes_max: partitions whose records would be more than this together are left for later
             requests; None for no limit.
-        is_suspect: what the process holds may be wrong, and is not to be used.
+        is_suspect: the process's records may be wrong, and are not to be used.
     """
 
     stream: FollowedStream
@@ -121,7 +121,7 @@ class _FrameMaker:
         self.entries.append(FrameEntry(position, rows, portion.others))
 
     def frame(self, deferred: Sequence[int] = ()) -> Frame:
-        """Return what was collected, and begin again."""
+        """Return the collected entries, and begin again."""
         self._gather_records()
         sink = pa.BufferOutputStream()
         if self.batches:

@@ -23,7 +23,7 @@ def task_queries(
 ) -> PartitionQueries:
     """Return the source of a task's records.
 
-    After a failed audit it is Spanner, asked once more, and what the reader process holds is
+    After a failed audit it is Spanner, queried once more, and the reader process's records are
     dropped.
 
     Args:

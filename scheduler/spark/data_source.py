@@ -67,7 +67,7 @@ class SpannerChangesDataSource(DataSource):
         return SpannerChangesBatchReader(self._options, self.to_rows(schema))
 
     def to_rows(self, schema: StructType) -> ToRows | None:
-        """Return what makes rows of the query's schema; None if data change records are its rows.
+        """Return the conversion to the query's rows; None if they are data change records.
 
         Raises:
             OptionError: the query has a schema of its own.

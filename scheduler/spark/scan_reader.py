@@ -39,7 +39,7 @@ class ScanReader(DataSourceReader):
     the rows of the failed attempt.
 
     Args:
-        options: what is read.
+        options: of the query.
         to_rows: makes the query's rows of the records; None if they are its rows.
     """
 
@@ -52,7 +52,7 @@ class ScanReader(DataSourceReader):
         return [InputPartition(part) for part in self._options.parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what the query's rows are made of, as Arrow batches."""
+        """Yield the query's rows as Arrow batches."""
         with encoded_errors():
             batches = self._batches(partition.value)
             yield from batches if self._to_rows is None else self._to_rows(batches)

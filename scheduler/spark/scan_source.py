@@ -43,5 +43,5 @@ class SpannerScanDataSource(DataSource):
         return ScanReader(self._options, self.to_rows(schema))
 
     def to_rows(self, schema: StructType) -> ToRows | None:  # noqa: ARG002
-        """Return what makes rows of the query's schema; None if the records are its rows."""
+        """Return the conversion to the query's rows; None if they are the records."""
         return None

@@ -48,7 +48,7 @@ ToRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class TaskPartition(InputPartition):
-    """The input of a Spark task: a task of the plan, and what its queries depend on.
+    """The input of a Spark task: a task of the plan, and the properties that its queries need.
 
     These are the dialect of the database, and the partition mode and the read functions of the
     change stream.

@@ -45,7 +45,7 @@ def table_schema(change_stream: ChangeStream, name: str) -> StructType:
 
 
 def rows_of_table(name: str, schema: StructType) -> ToRows:
-    """Return what makes typed changes of data change records.
+    """Return the conversion of data change records to typed changes.
 
     Args:
         name: the table's.

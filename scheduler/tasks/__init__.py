@@ -5,9 +5,9 @@ Which module decides what:
     partition_reader: reads one partition through the epoch or to its end.
     look_back: decides from where a partition is read whose end no query has shown.
     cut_filter: decides which records of a query are delivered, and passes them to the audit.
-    task_attempt: records what was shown of partitions, and claims those that may start; decides
+    task_attempt: records facts about partitions, and claims those that may start; decides
         which ends an attempt may record once the task is sealed.
     threads: starts threads and waits for them; a simulation has another implementation.
     byte_queue: bounds how much may wait between the queries and Spark.
-    metrics_collector, open_query_reporter: what a task reports about its own work.
+    metrics_collector, open_query_reporter: a task's reports about its own work.
 """

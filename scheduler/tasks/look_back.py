@@ -28,7 +28,7 @@ def look_back(
     shows_end: Callable[[list[Record]], bool],
     pause: Callable[[float], None],
 ) -> list[Record] | None:
-    """Return what a query from an earlier start shows, further back each time.
+    """Return the facts that a query from an earlier start shows, further back each time.
 
     Args:
         first_ns: the partition's own start, the earliest that there is.

@@ -1,7 +1,6 @@
 """The reading of one partition in an epoch: to the partition's end, or through the epoch's.
 
-Runs in the caller's thread and uses no store: it returns what was shown, and the caller records
-that.
+It runs in the caller's thread and uses no store: it returns facts, and the caller records them.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class PartitionReader:
     Args:
         plan: the epoch's plan.
         source: opens partition queries.
-        proof: what proves that a partition was read through the epoch's end.
+        proof: the evidence that a partition was read through the epoch's end.
         running: a context manager entered while a query runs, so that the query can be shown and
             cancelled.
         pause: sleeps for a number of seconds.
@@ -74,7 +73,7 @@ class PartitionReader:
     def read(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit
     ) -> PartitionFacts:
-        """Read a partition from start_ns to its end or the epoch's, and return what was shown.
+        """Read a partition from start_ns to its end or the epoch's, and return the facts shown.
 
         Args:
             partition: the partition to read.

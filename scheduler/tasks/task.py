@@ -133,7 +133,7 @@ class _Start:
 
 
 def _proof(task: Task, options: ReadOptions) -> Proof:
-    """Return what proves that a partition was read through the epoch's end."""
+    """Return the evidence required that a partition was read through the epoch's end."""
     return Proof.RECORD if task.plan.follows_failed_audit else options.proof
 
 
@@ -282,7 +282,7 @@ class _TaskRun:
             self._done(len(ended))
 
     def _read(self, partition: Partition) -> PartitionFacts:
-        """Read one partition, and return what it showed."""
+        """Read one partition, and return the facts that it showed."""
         audit = PartitionAudit(partition.label, self._cut, self._partial_transactions)
         start_ns = query_start_ns(partition, self._cut.start_ns)
         shown = self._reader.read(partition, start_ns, self._decoder, audit)

@@ -1,4 +1,4 @@
-"""The record of what a task's queries show of partitions, and the claims of those that may start.
+"""The record of facts that a task's queries show, and the claims of partitions that may start.
 
 Both happen in one transaction on the metadata store, so that a partition is claimed exactly once,
 and only when the facts that allow it are durable.
@@ -54,7 +54,7 @@ class TaskAttempt:
         self._recorded: set[PartitionKey] = set()
 
     def finish(self, shown: Mapping[Partition, PartitionFacts]) -> list[Partition]:
-        """Record what this attempt has read of partitions; return what to read next.
+        """Record the facts that this attempt has read; return the partitions to read next.
 
         A partition is returned once in an attempt, after all its parents: a parent in another task
         counts once that task has recorded its end, a parent in this task once this attempt has
@@ -111,7 +111,7 @@ class TaskAttempt:
 
         Raises:
             LeaseLostError: the pipeline has another owner now.
-            LineageMissingError: the store has lost what this attempt recorded.
+            LineageMissingError: the store has lost facts that this attempt recorded.
             StateError: the store can't be reached.
         """
         plan, index = self._task.plan, self._task.index
@@ -152,7 +152,7 @@ class TaskAttempt:
     def _require_recorded(
         self, observed: Collection[PartitionKey], claims: Collection[PartitionKey]
     ) -> None:
-        """Check that the store still has what this attempt recorded.
+        """Check that the store still has the facts that this attempt recorded.
 
         A store that went back to an earlier state may have the plan and not the ends and claims.
         The partitions that were read here would be read again in the next epoch.

@@ -9,7 +9,7 @@ from typing import Final
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
 from slackwater.errors import RecoveryError, RequestTimeoutError
-from slackwater.pipeline.lease_holder import is_run
+from slackwater.pipeline.lease_holder import has_live_owner
 from slackwater.pipeline.recovery import Recovery
 from slackwater.pipeline.transitions import OBEYED
 from slackwater.state.models import DesiredState, Pipeline
@@ -67,7 +67,7 @@ def request(
             store.set_desired_state(name, desired)
         else:
             _request_recovery(store, pipeline, recovery)
-        if not is_run(pipeline):
+        if not has_live_owner(pipeline):
             yield f"{name}: no process runs it; {_WITHOUT_OWNER[desired]}"
             return
         if seconds_max == 0:
@@ -81,7 +81,7 @@ def request(
 
 def _request_recovery(store: Store, pipeline: Pipeline, recovery: Recovery) -> None:
     name = pipeline.name
-    if not is_run(pipeline):
+    if not has_live_owner(pipeline):
         raise RecoveryError(
             f"no process runs pipeline {name!r}.",
             "`slackwater run` takes the same options --skip-to and --from-watermark",

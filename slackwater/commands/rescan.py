@@ -9,7 +9,7 @@ from slackwater.commands.chosen_tables import chosen_tables
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
-from slackwater.pipeline.lease_holder import is_run
+from slackwater.pipeline.lease_holder import has_live_owner
 from slackwater.pipeline.source import connect
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.rescan_models import REPAIR, REQUESTED, Rescan, RescanState
@@ -56,7 +56,7 @@ def request(settings: Settings, tables: Sequence[str], reason: str) -> Iterator[
     try:
         now_ns = time.time_ns()
         request_rescans(store, [Rescan(pipeline.name, name, now_ns, reason) for name in tables])
-        runs = is_run(pipeline)
+        runs = has_live_owner(pipeline)
         when = "requested; see slackwater status" if runs else "requested for when it runs again"
         for name in tables:
             yield f"{pipeline.name}: rescan of {name} {when}"

@@ -26,7 +26,7 @@ from slackwater.monitoring.json_fields import (
 from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import CatchUp, catch_up, retention_used
 from slackwater.pipeline.condition import condition
-from slackwater.pipeline.lease_holder import is_abandoned
+from slackwater.pipeline.lease_holder import has_dead_owner
 from slackwater.pipeline.source import connect
 from slackwater.printing import in_one_line
 from slackwater.reader.errors import ReaderError
@@ -78,7 +78,7 @@ def statuses(pipelines: Sequence[Settings]) -> list[dict[str, Any]]:
     return [_status_or_none(*of_one) for of_one in zip(pipelines, answers, strict=True)]
 
 
-def in_a_line(fields: Mapping[str, Any]) -> str:
+def summary_line(fields: Mapping[str, Any]) -> str:
     """Return the line that says whether a pipeline keeps up."""
     return f"{fields['pipeline']}: {fields['keeps_up']['text']}"
 
@@ -101,7 +101,7 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
         by_state = Counter(states(partitions, watermark_ns or 0).values()) if watermark_ns else {}
         keeps_up = _catch_up(pipeline, epochs, answer, share_done(store, settings.pipeline))
         return {
-            **pipeline_fields(pipeline, is_owner_dead=is_abandoned(pipeline)),
+            **pipeline_fields(pipeline, is_owner_dead=has_dead_owner(pipeline)),
             "low_watermark": rfc3339_or_none(watermark_ns),
             "initial_scan": _scan(store, settings.pipeline),
             "rescans": [rescan_fields(rescan) for rescan in rescans(store, settings.pipeline)],
@@ -181,7 +181,7 @@ def _catch_up(
         retention_ns=answer.retention_ns,
         condition=condition(
             pipeline,
-            is_owner_dead=is_abandoned(pipeline),
+            is_owner_dead=has_dead_owner(pipeline),
             spanner_problem=answer.problem,
             scan_share=scan_share,
         ),
@@ -212,18 +212,18 @@ def _held_back(store: Store, pipeline: Pipeline) -> dict[str, Any] | None:
 
 def lines(statuses: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield a line for each pipeline, and of a single one all fields; each is one line."""
-    yield from (in_one_line(in_a_line(fields)) for fields in statuses)
+    yield from (in_one_line(summary_line(fields)) for fields in statuses)
     if len(statuses) == 1:
-        for name, value in flat(statuses[0]):
+        for name, value in flattened(statuses[0]):
             yield f"{name:24} {'-' if value is None else in_one_line(str(value))}"
 
 
-def flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flattened(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Return JSON fields as lines of a name and a value."""
     pairs: list[tuple[str, Any]] = []
     for name, value in values.items():
         if isinstance(value, dict):
-            pairs += flat(value, f"{prefix}{name} ")
+            pairs += flattened(value, f"{prefix}{name} ")
         elif isinstance(value, list):
             items = (", ".join(f"{k} {v}" for k, v in item.items()) for item in value)
             pairs.append((f"{prefix}{name}".replace("_", " "), "; ".join(items) or None))

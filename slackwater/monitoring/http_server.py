@@ -79,7 +79,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ConnectionUse:
     """The use of a connection at a moment.
 
     Attributes:
@@ -104,25 +104,25 @@ class Use:
 class _Connection(H11Protocol):
     """A connection that knows how long it has been waiting, or answering."""
 
-    use = Use(is_answering=False, since_s=0.0)
+    use = ConnectionUse(is_answering=False, since_s=0.0)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.use = Use(is_answering=False, since_s=time.monotonic())
+        self.use = ConnectionUse(is_answering=False, since_s=time.monotonic())
 
     def handle_events(self) -> None:
         cycle: object = self.cycle
         super().handle_events()
         if self.cycle is not cycle:
             self.cycle.keep_alive = len(self.connections) <= _SHARED_MAX
-            self.use = Use(is_answering=True, since_s=time.monotonic())
+            self.use = ConnectionUse(is_answering=True, since_s=time.monotonic())
 
     def _should_upgrade(self) -> bool:
         """Return False: there are no WebSockets, and uvicorn would advise to install some."""
         return False
 
     def on_response_complete(self) -> None:
-        self.use = Use(is_answering=False, since_s=time.monotonic())
+        self.use = ConnectionUse(is_answering=False, since_s=time.monotonic())
         if self.cycle.more_body:
             # The rest of a body is not read: it could go on for ever.
             self.transport.close()
@@ -177,7 +177,7 @@ class TlsFiles:
         )
 
 
-class _Sparing(logging.Filter):
+class _ReminderFilter(logging.Filter):
     """A filter that lets a message through as often as a Reminder allows, with any details."""
 
     def __init__(self) -> None:
@@ -232,13 +232,13 @@ class HttpServer:
 
     def run(self) -> None:
         """Serve until stop() is called."""
-        sparing = _Sparing()
+        reminder_filter = _ReminderFilter()
         logger = logging.getLogger("uvicorn.error")
-        logger.addFilter(sparing)
+        logger.addFilter(reminder_filter)
         try:
             asyncio.run(self._serve())
         finally:
-            logger.removeFilter(sparing)
+            logger.removeFilter(reminder_filter)
             self._listening.close()
 
     async def _serve(self) -> None:

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slackwater.pipeline.catch_up import Pace, about
+from slackwater.pipeline.catch_up import Pace, readable_duration
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.progress import Progress
 from slackwater.printing import in_one_line
@@ -54,7 +54,7 @@ class LiveView:
         """Show the progress of the initial scan."""
         del pipeline
         seconds = progress.remaining_s
-        remaining = "" if seconds is None else f", about {about(seconds)} left"
+        remaining = "" if seconds is None else f", about {readable_duration(seconds)} left"
         text = f"initial scan: {progress.percent} %{remaining}"
         self._live.update(_bar(text, progress.done, progress.total), refresh=True)
 

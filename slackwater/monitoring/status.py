@@ -27,7 +27,7 @@ from slackwater.monitoring.json_fields import (
 from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import EPOCHS_CONSIDERED, CatchUp, catch_up, retention_used
 from slackwater.pipeline.condition import condition
-from slackwater.pipeline.lease_holder import is_abandoned
+from slackwater.pipeline.lease_holder import has_dead_owner
 from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.pipeline.transitions import FAILED_STATES
 from slackwater.scheduler.lineage import PartitionState, states
@@ -303,7 +303,7 @@ class StatusPoller:
             executors=supervisor.executors() if is_starting else None,
             rescans=tuple(rescans(supervisor.store, supervisor.name)),
             verified=tuple(verified_tables(supervisor.store, supervisor.name)),
-            is_owner_dead=is_abandoned(pipeline),
+            is_owner_dead=has_dead_owner(pipeline),
             scan_share=share_done(supervisor.store, supervisor.name) if is_starting else None,
         )
 

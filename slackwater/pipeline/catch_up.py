@@ -58,7 +58,7 @@ class CatchUp:
         without_epoch_s: how long ago its last epoch was committed; None before the first.
         lag_level, retention_level, level: whether its lag, its share of the retention period, or
             all of this together is worrying.
-        condition: what it does instead of running; None if it runs.
+        condition: its condition if it does not run; None if it runs.
     """
 
     pace: Pace
@@ -91,21 +91,21 @@ class CatchUp:
     def _pace_text(self) -> str:
         if self.lag_s is None:
             return "" if self.condition else "no epoch has been committed yet"
-        behind = f"behind by {about(self.lag_s)}"
+        behind = f"behind by {readable_duration(self.lag_s)}"
         match self.pace:
             case Pace.KEEPS_UP:
                 return f"keeps up: {behind}"
             case Pace.CATCHES_UP:
-                return f"{behind}, caught up in about {about(self.caught_up_in_s or 0)}"
+                return f"{behind}, caught up in about {readable_duration(self.caught_up_in_s or 0)}"
             case Pace.HOLDS:
                 return f"{behind}, and not catching up"
             case Pace.FALLS_BEHIND:
-                loss_s = 60 * (1 - (self.speed or 0))
-                return f"{behind}, and falling behind by {about(loss_s)} a minute{self._lost()}"
+                loss = readable_duration(60 * (1 - (self.speed or 0)))
+                return f"{behind}, and falling behind by {loss} a minute{self._lost()}"
             case Pace.HELD:
                 return f"{behind}{self._lost()}"
             case Pace.STANDS_STILL:
-                without = about(self.without_epoch_s or 0)
+                without = readable_duration(self.without_epoch_s or 0)
                 return f"{behind}: no epoch for {without}{self._lost()}"
             case _:
                 return f"{behind}; its speed is not known yet"
@@ -115,7 +115,7 @@ class CatchUp:
             return "; Spanner no longer keeps the next records"
         if self.lost_in_s is None or self.retention_level is Level.OK:
             return ""
-        return f"; records are lost in about {about(self.lost_in_s)}"
+        return f"; records are lost in about {readable_duration(self.lost_in_s)}"
 
 
 def catch_up(
@@ -133,7 +133,7 @@ def catch_up(
         lag_ns: how far its low watermark is behind Spanner's clock; None before the first epoch.
         now_ns: by the clock of the machine that commits the epochs.
         retention_ns: how long Spanner keeps records; None if that is not known.
-        condition: what it does instead of running; None if it runs.
+        condition: its condition if it does not run; None if it runs.
     """
     if lag_ns is None:
         return CatchUp(Pace.UNKNOWN, condition=condition)
@@ -166,7 +166,7 @@ def retention_used(low_watermark_ns: int, *, clock_ns: int, retention_ns: int) -
     return max(0, clock_ns - low_watermark_ns) / retention_ns
 
 
-def about(seconds: float) -> str:
+def readable_duration(seconds: float) -> str:
     """Return a duration in a readable unit, such as 4 s, 12 min, 2.5 h or 3.1 days."""
     if seconds < 10:
         return f"{seconds:.1f} s"

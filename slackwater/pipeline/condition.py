@@ -1,6 +1,6 @@
 """The condition of a pipeline that does not run, which matters more than its speed.
 
-Rules only: the store's row and what is known of its owner are the caller's.
+Rules only: the caller has the store's row and the facts about its owner.
 """
 
 from __future__ import annotations

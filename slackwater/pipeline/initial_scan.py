@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
-from slackwater.pipeline.catch_up import about
+from slackwater.pipeline.catch_up import readable_duration
 from slackwater.pipeline.failures import diagnose
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.observer import Observer
@@ -139,7 +139,9 @@ class InitialScan:
                 parts=len(of_chunk),
                 records=records,
                 percent=progress.percent,
-                time_left=None if progress.remaining_s is None else about(progress.remaining_s),
+                time_left=None
+                if progress.remaining_s is None
+                else readable_duration(progress.remaining_s),
             )
         self._retried(partial(self._end, scan))
 

@@ -63,12 +63,12 @@ def owner_is_dead(owner: str) -> bool:
     return pid == os.getpid() or not psutil.pid_exists(pid)
 
 
-def is_run(pipeline: Pipeline) -> bool:
+def has_live_owner(pipeline: Pipeline) -> bool:
     """Return whether a process owns the pipeline and has not died, as far as this machine shows."""
     return pipeline.owner is not None and not owner_is_dead(pipeline.owner)
 
 
-def is_abandoned(pipeline: Pipeline) -> bool:
+def has_dead_owner(pipeline: Pipeline) -> bool:
     """Return whether the pipeline's owner is known to have died."""
     return pipeline.owner is not None and owner_is_dead(pipeline.owner)
 

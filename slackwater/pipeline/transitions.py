@@ -4,10 +4,11 @@ The run loop and the query runner watch the lease, the query and the clock, turn
 an event, and do the table's action. They decide nothing themselves but which event a failure is:
 QueryRunner.run for the query, RunMode.failed for the rest. In the table:
 
-    state          what this process does with the pipeline. All but STANDING_BY and EXITED are the
+    state          the pipeline's in this process. All but STANDING_BY and EXITED are the
                    owner's, and are recorded in the metadata store for monitoring
-    desired state  set by an operator or a signal, as DesiredStatePoller read it last event
-    an observation, just made action         the next step, which leads to the next event
+    desired state  set by an operator or a signal, as DesiredStatePoller read it last
+    event          an observation, just made
+    action         the next step, which leads to the next event
 
 A row stands for all combinations of its states and desired states. A combination that no row names
 can't occur; transition() raises there, because a guess would hide a defect. The drawing in

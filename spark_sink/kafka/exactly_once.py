@@ -213,7 +213,7 @@ class ExactlyOnce:
         )
 
     def _fence(self, splits: Collection[int]) -> None:
-        """Abort what other processes have not committed, and refuse what they send from now on."""
+        """Abort the open transactions of other processes, and fence them from now on."""
         shards = [(shard, split) for split in splits for shard in range(1, split + 1)]
         with ThreadPool(len(shards)) as pool:
             pool.starmap(lambda *s: Transactions(self._settings, self._ids, *s), shards)

@@ -1,7 +1,7 @@
 """The parts of every output: staged epochs, visible epochs, watermarks and dead letters.
 
-Files and their names only. What an epoch becomes (directories, messages, tables) is decided in
-sinks and tables.
+Files and their names only. The form of an epoch (directories, messages, tables) is decided in sinks
+and tables.
 
 - staging: an epoch that waits for its audit, if its output is not files.
 - file_log: the commit by which an epoch in files becomes visible.

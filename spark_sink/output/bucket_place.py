@@ -24,7 +24,7 @@ from slackwater.spark_sink.output.epoch_place import (
     Form,
     StoredEpoch,
     file_name,
-    gone,
+    missing_error,
 )
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile, merge_files
 from slackwater.spark_sink.output.object_store import (
@@ -147,7 +147,7 @@ class Bucket:
             except FileNotFoundError:
                 # Another process has done it, and removed the staged file.
                 if etag(self._store, file.name) is None:
-                    raise gone(self.path, file) from None
+                    raise missing_error(self.path, file) from None
 
     def has(self, name: str) -> bool:
         """Return whether there is an object below the name; see EpochPlace."""
@@ -165,12 +165,12 @@ class Bucket:
             remove(self._store, names)
 
     def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
-        """Remove what is below the owner's folder; see EpochPlace."""
+        """Remove all files below the owner's folder; see EpochPlace."""
         names = names_below(self._store, _staging(owner, kind))
         self.remove([name for name in names if name not in but])
 
     def forget(self, owner: str) -> None:
-        """Remove what is below the owner's folder; see EpochPlace."""
+        """Remove all files below the owner's folder; see EpochPlace."""
         self.remove(names_below(self._store, f"{STAGING_FOLDER}/{owner}"))
 
     def first_after(self, name: str | None) -> str | None:

@@ -59,7 +59,7 @@ class DataFolder:
         """
         content = self.read(name)
         if content is None:
-            raise self._gone(name)
+            raise self._missing_error(name)
         return content
 
     def add(self, name: str, content: bytes | Path) -> None:
@@ -112,7 +112,7 @@ class DataFolder:
             else:
                 source = pa.BufferReader(self.require(name))
         except FileNotFoundError as error:
-            raise self._gone(name) from error
+            raise self._missing_error(name) from error
         with (
             self._translating(),
             source,
@@ -129,5 +129,5 @@ class DataFolder:
             except OSError as error:
                 raise PublishError(f"{self.path}: its files can't be reached: {error}.") from error
 
-    def _gone(self, name: str) -> Exception:
+    def _missing_error(self, name: str) -> Exception:
         return missing_files(f"{name} in {self.path} is not there.")

@@ -19,7 +19,7 @@ from slackwater.spark_sink.output.epoch_place import (
     Form,
     StoredEpoch,
     file_name,
-    gone,
+    missing_error,
 )
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.merged_files import sync
@@ -113,7 +113,7 @@ class Disk:
             if not final.exists():
                 if staged.exists():
                     raise
-                raise gone(self.path, file) from None
+                raise missing_error(self.path, file) from None
             remove_path(staged)
 
     def has(self, name: str) -> bool:
@@ -140,12 +140,12 @@ class Disk:
         remove_path(self._root / STAGING_FOLDER / owner)
 
     def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
-        """Remove what is in the owner's folder; see EpochPlace."""
+        """Remove all files in the owner's folder; see EpochPlace."""
         StagingFolder(self._root, owner).discard(kind, {self._root / name for name in but})
 
     def first_after(self, name: str | None) -> str | None:
         """Return the first of the folders' names that are later; see EpochPlace."""
-        # After what has the name and a suffix, too: the chunks of a scan.
+        # Also after the name with a suffix, which the chunks of a scan have.
         after = "" if name is None else f"{name}0"
         later = (other for other in self._names() if other > after and parse_epoch_name(other))
         return min(later, default=None)
@@ -195,7 +195,7 @@ class Disk:
         return CommittedFile(name, staged=str(staged.relative_to(self._root)))
 
     def remove_epochs(self, epochs: Mapping[str, StoredEpoch]) -> None:
-        """Remove folders, after what replaces them survives a power cut; see EpochPlace."""
+        """Remove folders, once their replacement is durable; see EpochPlace."""
         sync(self._root)
         for name in epochs:
             shutil.rmtree(self._root / name)

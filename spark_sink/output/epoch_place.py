@@ -80,7 +80,7 @@ class Shown(Protocol):
 
 
 class EpochPlace(Shown, Protocol):
-    """The place of one output: of epochs in files, or of what waits beside tables and topics."""
+    """The place of one output: of epochs in files, or of those staged beside tables and topics."""
 
     path: str
 
@@ -162,7 +162,7 @@ class EpochPlace(Shown, Protocol):
         """Remove epochs, by their names."""
 
 
-def gone(path: str, file: CommittedFile) -> ObjectStoreError:
+def missing_error(path: str, file: CommittedFile) -> ObjectStoreError:
     """Return the error for a committed file that is missing under both names."""
     return ObjectStoreError(
         f"{path}: {file.staged}, which was committed as {file.name}, is gone.",

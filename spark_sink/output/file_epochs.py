@@ -33,7 +33,7 @@ class FileEpochs:
         place: where they stand.
         file_format: parquet, orc or json, of which text has the lines.
         preparation: makes the rows to write.
-        partition_by: columns that name the folders of what is written.
+        partition_by: columns that name the folders of the files.
         policy: when epochs are compacted.
         shown: where readers see epochs; None for the place itself.
         log: of which these are the chunks of a scan; None for epochs, and a log of their own.

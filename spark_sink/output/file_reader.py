@@ -53,14 +53,14 @@ class FileReader:
     Attributes:
         path, options: see FileWriter.
         schema: of the rows; None for a file's.
-        gone: the places of rows that are left out, by the names of files.
+        deleted: the positions of rows that are left out, by the names of files.
         within: rows that are not in this range may be left out; None for no range.
     """
 
     path: str
     options: Mapping[str, str]
     schema: pa.Schema | None = None
-    gone: Mapping[str, pa.Array] = field(default_factory=dict)
+    deleted: Mapping[str, pa.Array] = field(default_factory=dict)
     within: RowRange | None = None
 
     @classmethod
@@ -104,10 +104,10 @@ class FileReader:
         store = cache(partial(open_object_store, self.path, self.options))
         for file in (file for batch in batches for file in _files(batch)):
             with self._opened(file, store) as source:
-                gone = self.gone.get(file.staged or "")
+                deleted = self.deleted.get(file.staged or "")
                 opened = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
                 for first, batch in _rows(opened, self.schema, self.within):
-                    yield batch if gone is None else _without(batch, first, gone)
+                    yield batch if deleted is None else _without(batch, first, deleted)
 
     @contextmanager
     def _opened(self, file: WrittenFile, store: Callable[[], ObjectStore]) -> Iterator[Any]:
@@ -117,21 +117,21 @@ class FileReader:
         elif not is_object_store(self.path):
             path = Path(self.path, name)
             if not path.exists():
-                raise self._gone(name)
+                raise self._missing_error(name)
             yield path
         elif file.size <= _IN_MEMORY_MAX:
             if (content := read(store(), name)) is None:
-                raise self._gone(name)
+                raise self._missing_error(name)
             yield pa.BufferReader(content)
         else:
             with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
                 try:
                     [copy] = download(store(), [name], Path(folder))
                 except FileNotFoundError as error:
-                    raise self._gone(name) from error
+                    raise self._missing_error(name) from error
                 yield copy
 
-    def _gone(self, name: str) -> Exception:
+    def _missing_error(self, name: str) -> Exception:
         return missing_files(f"{name} in {self.path}, a task's file, is not there.")
 
 
@@ -187,7 +187,7 @@ def _may_have(group: pq.RowGroupMetaData, within: RowRange) -> bool:
     return True
 
 
-def _without(batch: pa.RecordBatch, first: int, gone: pa.Array) -> pa.RecordBatch:
+def _without(batch: pa.RecordBatch, first: int, deleted: pa.Array) -> pa.RecordBatch:
     """Return a file's rows without those at some places."""
     places = pa.array(np.arange(first, first + batch.num_rows))
-    return batch.filter(pc.invert(pc.is_in(places, gone)))
+    return batch.filter(pc.invert(pc.is_in(places, deleted)))

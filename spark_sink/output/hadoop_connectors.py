@@ -121,9 +121,9 @@ CONNECTORS: Final = (
             "software.amazon.awssdk:sts:{aws_sdk}",
         ),
         {
-            # Keys in Spark's settings, or else what Amazon's other clients take: variables, the
-            # role of a pod's service account, a profile, the machine's role. S3A's own list has no
-            # such role and no profile.
+            # Keys in Spark's settings, or else those of Amazon's other clients: variables, the role
+            # of a pod's service account, a profile, the machine's role. S3A's own list has no such
+            # role and no profile.
             f"{_FS}.s3a.aws.credentials.provider": (
                 "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
                 "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,"

@@ -69,7 +69,7 @@ class Staging:
 
     Args:
         place: of the output.
-        preparation: which records are written, and what is counted; None writes all records.
+        preparation: the filter and the counts of records; None writes all records.
         epochs: the staging of epochs, if this one is a scan's.
         holds_small: in an object store the driver holds small files, so that a small epoch takes no
             request. It is for outputs that refuse a former owner themselves: a successor can't
@@ -234,7 +234,7 @@ class Staging:
         return self._staged[epoch_id].counts.distinct[column]
 
     def message_bytes(self, epoch_id: int) -> int | None:
-        """Return an estimate of what the messages of an epoch take; see Counts."""
+        """Return an estimate of the bytes of an epoch's messages; see Counts."""
         return self._staged[epoch_id].counts.message_bytes
 
     def _writer(self, kind: str) -> FileWriter:

@@ -91,8 +91,8 @@ class TableCommits(Protocol):
         """Set properties of the table as it is, in a commit that follows it.
 
         Args:
-            properties: returns them, by what property() and last_version() return meanwhile; none
-                for no commit.
+            properties: returns them, from property() and last_version() at that time; none for no
+                commit.
 
         Raises:
             ObjectStoreError, PublishError: see append().

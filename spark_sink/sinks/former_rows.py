@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GoneRows:
+class DeletePolicy:
     """The treatment of rows that a table no longer has.
 
     Attributes:

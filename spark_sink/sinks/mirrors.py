@@ -19,7 +19,7 @@ from slackwater.spark_sink.output.delta.features import CHANGE_DATA_FEED
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, RecreatedTables
 from slackwater.spark_sink.sinks.former_rows import (
-    GoneRows,
+    DeletePolicy,
     former_columns,
     recreated_error,
     renew,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_APPLIED: Final = GoneRows()
+_APPLIED: Final = DeletePolicy()
 _PUBLISH_ALL_EVERY_S: Final = 60.0
 
 
@@ -90,7 +90,7 @@ class MirrorSettings(ManagedTableSettings):
             origin.pipeline,
             self.table_format,
             record_filter,
-            GoneRows(self.deletes == "mark", self.when_recreated == "clear"),
+            DeletePolicy(self.deletes == "mark", self.when_recreated == "clear"),
             properties=self.table_properties,
             keeps_bad_records=self.sets_bad_records_aside,
             policy=self.maintenance_policy,
@@ -101,7 +101,7 @@ class Mirrors(ManagedTables[MirrorTable]):
     """A sink that merges each epoch into the mirrors of the tables that it changes.
 
     Args:
-        gone_rows: the treatment of rows that the table no longer has.
+        delete_policy: the treatment of rows that the table no longer has.
         The others: see ManagedTables.
     """
 
@@ -114,7 +114,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         pipeline: str,
         table_format: TableFormat,
         record_filter: RecordFilter | None = None,
-        gone_rows: GoneRows = _APPLIED,
+        delete_policy: DeletePolicy = _APPLIED,
         *,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
@@ -129,7 +129,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             keeps_bad_records=keeps_bad_records,
             policy=policy,
         )
-        self._gone_rows = gone_rows
+        self._delete_policy = delete_policy
         self._recreated = RecreatedTables()
         self._corrections: MirrorCorrections | None = None
         self._unpublished: frozenset[str] = frozenset()
@@ -197,7 +197,7 @@ class Mirrors(ManagedTables[MirrorTable]):
     def warm_up(self, spark: SparkSession, table: str) -> None:
         """Have Spark read a row of a mirror: the driver merges small epochs without it."""
         try:
-            path, are_kept = self._place(table), self._gone_rows.are_kept
+            path, are_kept = self._place(table), self._delete_policy.are_kept
             stated = read_mirror(spark, path, self._format, keeps_deleted=are_kept)
             if stated is not None:
                 stated[0].limit(1).toArrow()
@@ -313,7 +313,7 @@ class Mirrors(ManagedTables[MirrorTable]):
             for table, at in recreated.tables.items()
             if self._format.exists(spark, self._place(table))
         }
-        if not self._gone_rows.are_cleared:
+        if not self._delete_policy.are_cleared:
             for table, at in cleared.items():
                 # Otherwise it was created in this epoch, and the epoch is replayed.
                 if self._table(spark, table).is_published_before(watermark):
@@ -360,6 +360,6 @@ class Mirrors(ManagedTables[MirrorTable]):
             table,
             self._format,
             self._access(spark, table),
-            keeps_deleted=self._gone_rows.are_kept,
+            keeps_deleted=self._delete_policy.are_kept,
             properties=self._properties,
         )

@@ -20,7 +20,7 @@ class TableVersion:
         table: the full name in Spanner.
         name: the mirror's quoted name in Spark SQL.
         version: a Delta version, or the id of an Iceberg snapshot; None if it had no rows yet.
-        settings: what a session needs to know the name, in this order.
+        settings: those by which a session knows the name, in this order.
     """
 
     table: str

@@ -82,8 +82,8 @@ def ancestors(
     commits.reverse()
     if place is None or not commits:
         return History(commits, is_whole=place is None)
-    # What the oldest one holds may be known from the publication only, which is of that snapshot or
-    # of one that is expired.
+    # The low watermark of the oldest one may come from the publication only, which is of that
+    # snapshot or of one that is expired.
     numbers = {commit.version: number for number, commit in enumerate(commits)}
     number = numbers.get(-1 if published is None else published, 0)
     if commits[number].low_watermark_us is None:

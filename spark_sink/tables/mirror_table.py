@@ -23,7 +23,7 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     SOFT_DELETE_COLUMNS,
     RowChange,
 )
-from slackwater.spark_sink.tables.table_changes import AppendId, MergeId, MissingColumn, OtherRows
+from slackwater.spark_sink.tables.table_changes import AppendId, MergeId, MergePolicy, MissingColumn
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
 
@@ -74,14 +74,14 @@ class MirrorTable(ManagedTable):
             latest: the rows of latest_changes().
             columns: the columns of their rows.
             merge_id: identifies the epoch.
-            cleared_at: see OtherRows.
+            cleared_at: see MergePolicy.
             corrections: see merge_rows().
 
         Raises:
             PublishError: two processes committed at the same time; the epoch is read again.
         """
-        others = self._others(cleared_at, corrections)
-        self._access.merge_large(latest, columns, self._targets(columns), merge_id, others)
+        policy = self._policy(cleared_at, corrections)
+        self._access.merge_large(latest, columns, self._targets(columns), merge_id, policy)
 
     def merge_rows(
         self,
@@ -115,15 +115,15 @@ class MirrorTable(ManagedTable):
             rows = self._renamed(latest_rows(changes, columns))
         except ValueTypeError:
             return False
-        others = self._others(corrections=corrections)
-        self._access.merge(rows, self._targets(columns), merge_id, others)
+        policy = self._policy(corrections=corrections)
+        self._access.merge(rows, self._targets(columns), merge_id, policy)
         return True
 
-    def _others(
+    def _policy(
         self, cleared_at: datetime | None = None, corrections: Corrections | None = None
-    ) -> OtherRows:
+    ) -> MergePolicy:
         corrected = None if corrections is None else self._renamed(corrections.rows)
-        return OtherRows(self._keeps_deleted, cleared_at, corrected)
+        return MergePolicy(self._keeps_deleted, cleared_at, corrected)
 
     def _targets(self, columns: Sequence[Column]) -> list[Column]:
         """Return columns under the names that the mirror has for them."""
@@ -144,7 +144,7 @@ class MirrorTable(ManagedTable):
         self, columns: Sequence[Column], merge_id: MergeId, cleared_at: datetime | None
     ) -> None:
         """Drop rows and values of a former table or columns; arguments as for merge()."""
-        self._access.merge(None, columns, merge_id, self._others(cleared_at))
+        self._access.merge(None, columns, merge_id, self._policy(cleared_at))
 
     def ensure_columns(self, columns: Sequence[Column]) -> bool:
         """Create the mirror, or add the columns that it lacks; see ManagedTable.

@@ -50,7 +50,7 @@ class MergeId:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherRows:
+class MergePolicy:
     """The treatment of deleted rows, and of rows that an epoch does not change.
 
     Attributes:

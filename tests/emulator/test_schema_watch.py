@@ -44,9 +44,9 @@ class Told:
         self.recreated = recreated
 
     def watch(self, source: SourceHandle) -> SchemaWatch:
-        return SchemaWatch(source, self, self.read_others)
+        return SchemaWatch(source, self, self.note_reassigned)
 
-    def read_others(self, tables: Mapping[str, int]) -> None:
+    def note_reassigned(self, tables: Mapping[str, int]) -> None:
         self.others = tables
 
 

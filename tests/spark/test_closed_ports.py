@@ -31,7 +31,7 @@ from slackwater.own_folder import own_folder
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.continuous.reader_client import ReaderClient
-from slackwater.sealing import seal, use
+from slackwater.sealing import seal, use_key
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator import Emulator
@@ -338,4 +338,4 @@ def test_the_key_of_what_is_sealed_is_in_a_new_folder_of_this_users_alone() -> N
     assert strangers.run("ls", "-d", str(file.parent))[0] == 0
     assert strangers.run("ls", str(file.parent))[0] == 2
     assert strangers.run("cat", str(file))[0] == 1
-    assert use().files != use().files
+    assert use_key().files != use_key().files

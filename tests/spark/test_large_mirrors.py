@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError
-from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.former_rows import DeletePolicy
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.by_driver import delta_version
 from slackwater.spark_sink.tables.delta import Delta
@@ -91,17 +91,17 @@ def test_of_large_files_rows_are_marked_as_gone(
 ) -> None:
     made, read_all, marks = FORMATS[file_format]
     columns = {**COLUMNS, "B": "STRING"}
-    gone_rows = GoneRows(are_kept=deletes == "mark")
+    delete_policy = DeletePolicy(are_kept=deletes == "mark")
     expected = dict.fromkeys(range(1, 41), ("one", "b"))
 
     def merge(epoch: int, kind: str, key: int, values: dict[str, str]) -> None:
         change = (kind, {"Id": str(key)}, values, capture)
         # Each by a new process.
-        sink = Mirrors(on_disk(tmp_path), "orders", made(), gone_rows=gone_rows)
+        sink = Mirrors(on_disk(tmp_path), "orders", made(), delete_policy=delete_policy)
         sink.position(session)
         write(session, sink, epoch, record(epoch, change, columns, "T"))
 
-    sink = Mirrors(on_disk(tmp_path), "orders", made(), gone_rows=gone_rows)
+    sink = Mirrors(on_disk(tmp_path), "orders", made(), delete_policy=delete_policy)
     sink.position(session)
     rows = [("INSERT", {"Id": str(key)}, {"A": "one", "B": "b"}, capture) for key in expected]
     write(session, sink, 1, *[record(1, row, columns, "T") for row in rows])

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ColumnNameError, ObjectStoreError
 from slackwater.spark_sink.sink import RecreatedTables
-from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.former_rows import DeletePolicy
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
@@ -72,7 +72,9 @@ def test_a_column_that_is_spelled_otherwise_now_is_the_same(
 def test_a_column_whose_name_a_mirror_needs_is_refused_before_anything_lands(
     session: SparkSession, tmp_path: Path, types: dict[str, str], name: str, *, keeps_deleted: bool
 ) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", Delta(), gone_rows=GoneRows(are_kept=keeps_deleted))
+    sink = Mirrors(
+        on_disk(tmp_path), "orders", Delta(), delete_policy=DeletePolicy(are_kept=keeps_deleted)
+    )
     epochs = Epochs(session, sink, types)
     epochs.change("INSERT", None, **{name: None})
     with pytest.raises(ColumnNameError, match=f"column T.{name}: its mirror needs") as refused:
@@ -120,8 +122,8 @@ def test_mapped_columns_have_any_names_for_all_readers(
 def test_a_table_without_key_columns_has_one_row(
     session: SparkSession, tmp_path: Path, format_class: type[TableFormat], *, keeps_deleted: bool
 ) -> None:
-    rows = GoneRows(are_kept=keeps_deleted)
-    sink = Mirrors(on_disk(tmp_path), "orders", format_class(), gone_rows=rows)
+    rows = DeletePolicy(are_kept=keeps_deleted)
+    sink = Mirrors(on_disk(tmp_path), "orders", format_class(), delete_policy=rows)
     epochs: list[tuple[list[Change], list[dict[str, str]]]] = [
         ([("INSERT", {}, {"A": "a", "B": "b"}, "OLD_AND_NEW_VALUES")], [{"A": "a", "B": "b"}]),
         ([("UPDATE", {}, {"B": "c"}, "OLD_AND_NEW_VALUES")], [{"A": "a", "B": "c"}]),

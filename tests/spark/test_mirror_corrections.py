@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sink import Chunk
-from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.former_rows import DeletePolicy
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
@@ -95,8 +95,8 @@ def test_a_mirror_that_lost_its_table_is_corrected_in_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mirror_corrections, "_WRONG_ROWS_MAX", 2)
-    gone_rows = GoneRows(deletes == "mark")
-    sink = folded_by(on_disk(tmp_path), "orders", table_format, gone_rows=gone_rows)
+    delete_policy = DeletePolicy(deletes == "mark")
+    sink = folded_by(on_disk(tmp_path), "orders", table_format, delete_policy=delete_policy)
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING", "B": "BOOL"})
     table = Table(epochs, seed=5)
     table.change(60, range(60))

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from slackwater.spark_sink.errors import AsOfTimeError, TableRecreatedError
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.sink import RecreatedTables
-from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.former_rows import DeletePolicy
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.cut import Cut
@@ -130,7 +130,10 @@ def test_what_a_former_table_and_a_former_column_left_is_dropped(
 ) -> None:
     keeps_deleted = table_format.using == "iceberg"
     sink = Mirrors(
-        on_disk(tmp_path), "orders", table_format, gone_rows=GoneRows(are_kept=keeps_deleted)
+        on_disk(tmp_path),
+        "orders",
+        table_format,
+        delete_policy=DeletePolicy(are_kept=keeps_deleted),
     )
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING", "B": "STRING"})
     for number in ("1", "2", "3"):
@@ -159,7 +162,9 @@ def test_what_a_former_table_and_a_former_column_left_is_dropped(
 def test_a_mirror_that_is_not_to_be_cleared_stops_the_pipeline(
     session: SparkSession, tmp_path: Path, delta: TableFormat
 ) -> None:
-    sink = Mirrors(on_disk(tmp_path), "orders", delta, gone_rows=GoneRows(are_cleared=False))
+    sink = Mirrors(
+        on_disk(tmp_path), "orders", delta, delete_policy=DeletePolicy(are_cleared=False)
+    )
     epochs = Epochs(session, sink, {"Id": "INT64", "A": "STRING"})
     epochs.change("INSERT", "1", A="old")
     epochs.write(RecreatedTables(tables={"T": START - timedelta(seconds=1)}), times=2)

@@ -18,7 +18,7 @@ from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.delta.delta_log import DeltaLog
 from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
-from slackwater.spark_sink.sinks.former_rows import GoneRows
+from slackwater.spark_sink.sinks.former_rows import DeletePolicy
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
@@ -94,7 +94,7 @@ def test_random_epochs_leave_the_rows_of_a_model_whoever_folds_them(
     session: SparkSession, tmp_path: Path, format_class: type[TableFormat], *, keeps_deleted: bool
 ) -> None:
     columns = {**KEY, **dict.fromkeys(NAMES, "STRING")}
-    rows = GoneRows(are_kept=keeps_deleted)
+    rows = DeletePolicy(are_kept=keeps_deleted)
     sinks = {
         way: sink(on_disk(tmp_path / way), "orders", format_class(), None, rows)
         for way, sink in (("driver", Mirrors), ("spark", FoldedBySpark))

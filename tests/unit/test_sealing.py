@@ -15,7 +15,7 @@ from slackwater.config.settings import Settings
 from slackwater.pipeline.source import source_options
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.options import hand_over
-from slackwater.sealing import UnsealError, leave_open, seal, unseal, use
+from slackwater.sealing import UnsealError, seal, seal_nothing, unseal, use_key
 from slackwater.spark_sink.kafka.positions import Position
 from slackwater.spark_sink.kafka.shard_sender import ShardSender
 from slackwater.spark_sink.kafka.transaction import Ids
@@ -44,11 +44,11 @@ def test_a_worker_on_this_machine_reads_the_key_from_a_file_of_this_user_alone()
 
 
 def test_each_start_has_another_key() -> None:
-    assert use().secret != use().secret
+    assert use_key().secret != use_key().secret
 
 
 def test_an_executor_has_the_key_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    [file] = use("of the application").files
+    [file] = use_key("of the application").files
     text = seal(URL)
     Path(file).unlink()
     with pytest.raises(UnsealError):
@@ -66,7 +66,7 @@ def test_an_executor_has_the_key_in_its_environment(monkeypatch: pytest.MonkeyPa
 def test_an_executor_has_the_key_in_a_file_of_its_own(tmp_path: Path) -> None:
     of_executor = tmp_path / "secret"
     of_executor.write_text("of the application\n")
-    [file, _] = use("of the application", [str(of_executor)]).files
+    [file, _] = use_key("of the application", [str(of_executor)]).files
     text = seal(URL)
     Path(file).unlink()
     assert unseal(text) == URL
@@ -76,7 +76,7 @@ def test_an_executor_in_a_pod_has_the_key_in_a_mounted_file(tmp_path: Path) -> N
     """Spark on Kubernetes has a file's bytes in base64 as its secret."""
     mounted = tmp_path / "secret"
     mounted.write_bytes(b"of the release\n")
-    [file, _] = use(base64.b64encode(b"of the release\n").decode(), [str(mounted)]).files
+    [file, _] = use_key(base64.b64encode(b"of the release\n").decode(), [str(mounted)]).files
     text = seal(URL)
     Path(file).unlink()
     assert unseal(text) == URL
@@ -84,7 +84,7 @@ def test_an_executor_in_a_pod_has_the_key_in_a_mounted_file(tmp_path: Path) -> N
 
 def test_a_text_that_nobody_sealed_is_taken_as_it_is() -> None:
     assert unseal(URL) == URL
-    leave_open()
+    seal_nothing()
     assert seal(URL) == URL
 
 

@@ -80,7 +80,7 @@ def audit_written(
         for index in unsealed_tasks(store, plan.plan_id)
     ]
     if broken and mode is AuditMode.STOP:
-        # Or every replay would have to repeat what is wrong.
+        # Otherwise every replay would have to repeat the violation.
         reject_plans(store, replace(plan, generation=generation))
         raise AuditError(broken)
     for violation in broken:

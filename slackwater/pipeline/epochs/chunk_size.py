@@ -13,7 +13,7 @@ _LONG_S: Final = 1.2
 
 
 def next_rows(rows: int, seconds: float) -> int:
-    """Return the most rows of the next chunk.
+    """Return the limit of the next chunk's rows.
 
     Args:
         rows: the limit of the last chunk.

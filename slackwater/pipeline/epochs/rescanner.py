@@ -97,7 +97,7 @@ class Rescanner:
             )
         self._last_tables: tuple[int | None, Sequence[Table]] = (None, ())
         self._listed: list[Rescan] | None = None
-        self._others: Mapping[str, int] = {}
+        self._reassigned: Mapping[str, int] = {}
         # The low watermark of the last chunk of any table.
         self._last_at_ns = 0
         self._rows_max = FIRST_ROWS
@@ -106,13 +106,13 @@ class Rescanner:
         self._not_before_s = float("-inf")
         self._logged_s = float("-inf")
 
-    def read_others(self, tables: Mapping[str, int]) -> None:
+    def note_reassigned(self, tables: Mapping[str, int]) -> None:
         """Make the next inspection request tables that now have the names of other tables.
 
         Args:
             tables: by full name, the last time before that.
         """
-        self._others = tables
+        self._reassigned = tables
 
     def inspect(self, start_ns: int, end_ns: int) -> None:
         """Request new tables, whose output is not complete before they have been read.
@@ -124,18 +124,18 @@ class Rescanner:
         """
         del start_ns
         new = [] if self._new_tables is None else self._new_tables.request_new(end_ns)
-        if self._others:
-            self._request_others(end_ns, {one.table for one in new})
+        if self._reassigned:
+            self._request_reassigned(end_ns, {one.table for one in new})
         if new or self._listed is None:
             self._listed = self._read_requests()
         lacking = frozenset(rescan.table for rescan in self._listed if rescan.lacks_rows)
         if isinstance(self._sink, Rescannable):
             self._sink.leave_unpublished(lacking)
 
-    def _request_others(self, end_ns: int, new: Collection[str]) -> None:
+    def _request_reassigned(self, end_ns: int, new: Collection[str]) -> None:
         """Request tables that have others' names now, unless a replayed epoch has done so."""
-        others = {name: at_ns for name, at_ns in self._others.items() if name not in new}
-        self._others = {}
+        reassigned = {name: at_ns for name, at_ns in self._reassigned.items() if name not in new}
+        self._reassigned = {}
         try:
             tables = self._tables_at(end_ns)
         except ReaderError:
@@ -148,9 +148,10 @@ class Rescanner:
             if one.reason == OTHER_TABLE
         }
         requests = [
-            Rescan(pipeline, table.name, others[table.name], OTHER_TABLE)
+            Rescan(pipeline, table.name, reassigned[table.name], OTHER_TABLE)
             for table in tables
-            if others.get(table.name) != requested_ns.get(table.name) and table.name in others
+            if reassigned.get(table.name) != requested_ns.get(table.name)
+            and table.name in reassigned
         ]
         if requests:
             request_rescans(self._store, requests, generation=self._generation)
@@ -231,7 +232,7 @@ class Rescanner:
             return
         after, rows = self._read(rescan, table, end_ns)
         result = sink.take_chunk(self._spark, chunk_of(table, after, rows, end_ns))
-        after_it = further(rescan, rows, result, end_ns)
+        after_it = after_chunk(rescan, rows, result, end_ns)
         if after_it.state is RescanState.DONE and rescan.lacks_rows:
             # Before the request is done: a run that dies here, or ends, leaves no mirror without.
             sink.publish_complete(self._spark, table.name, ns_to_datetime(end_ns))
@@ -269,7 +270,7 @@ class Rescanner:
             frame = self._spark.createDataFrame(pa.Table.from_batches([batch]))
             self._sink.add_scanned(frame, rescan.chunks, ns_to_datetime(at_ns))
         result = ChunkResult(is_done=True, corrected=0)
-        self._record(further(rescan, rows, result, at_ns))
+        self._record(after_chunk(rescan, rows, result, at_ns))
 
     def _read(
         self, rescan: Rescan, table: Table, end_ns: int
@@ -357,7 +358,7 @@ def refuse_rescans_left(settings: Settings, store: Store) -> None:
     )
 
 
-def further(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int) -> Rescan:
+def after_chunk(rescan: Rescan, rows: KeyRangeRows, result: ChunkResult, at_ns: int) -> Rescan:
     """Return a request after one more chunk.
 
     Args:

@@ -28,8 +28,8 @@ from slackwater.reader.database.schema_changes import (
     CHANGES_KEPT_NS,
     SchemaChange,
     changes_in,
-    other_columns,
-    other_tables,
+    reassigned_tables,
+    recreated_columns,
     schema_changes,
 )
 from slackwater.reader.database.watched_tables import tables
@@ -52,18 +52,18 @@ class SchemaWatch:
     Args:
         source: the change stream.
         sink: that is told.
-        read_others: is told of the tables, each with the last time before it became another one.
+        note_reassigned: is told of such tables, each with the last time before it was made.
     """
 
     def __init__(
         self,
         source: SourceHandle,
         sink: CurrentRows,
-        read_others: Callable[[Mapping[str, int]], None],
+        note_reassigned: Callable[[Mapping[str, int]], None],
     ) -> None:
         self._source = source
         self._sink = sink
-        self._read_others = read_others
+        self._note_reassigned = note_reassigned
         self._last: SchemaAt | None = None
         self._warnings: set[str] = set()
         self._ask_after_s = float("-inf")
@@ -84,14 +84,14 @@ class SchemaWatch:
         if changes is not None and not changes_in(changes, start_ns, end_ns):
             self._sink.drop_recreated(RecreatedTables())
             return
-        others = self._others(changes, start_ns, end_ns)
+        recreated = self._recreated(changes, start_ns, end_ns)
         self._sink.drop_recreated(
             RecreatedTables(
-                {table: ns_to_datetime(at_ns) for table, at_ns in others.tables.items()},
-                {column: ns_to_datetime(at_ns) for column, at_ns in others.columns.items()},
+                {table: ns_to_datetime(at_ns) for table, at_ns in recreated.tables.items()},
+                {column: ns_to_datetime(at_ns) for column, at_ns in recreated.columns.items()},
             )
         )
-        self._read_others(others.tables)
+        self._note_reassigned(recreated.tables)
 
     def published(self, end_ns: int) -> None:
         """Do nothing: the sink was told before."""
@@ -125,7 +125,7 @@ class SchemaWatch:
                 )
             time.sleep(_WAIT_S)
 
-    def _others(
+    def _recreated(
         self, changes: Sequence[SchemaChange] | None, start_ns: int, end_ns: int
     ) -> Recreated:
         """Return the tables and columns that have the names of earlier ones."""
@@ -135,7 +135,7 @@ class SchemaWatch:
             if changes is None:
                 self._warn("the information schema shows a database role only what it may read")
                 return Recreated({}, {})
-            return Recreated(other_tables(changes, self._names(), start_ns, end_ns), {})
+            return Recreated(reassigned_tables(changes, self._names(), start_ns, end_ns), {})
         times = times_to_compare(start_ns, end_ns) if changes is None else [start_ns, end_ns]
         schemas = [schema for at_ns in times if (schema := self._schema_at(at_ns)) is not None]
         made = recreated(schemas)
@@ -143,16 +143,16 @@ class SchemaWatch:
         if changes is None:
             return made
         names = self._last.columns if self._last is not None else self._names()
-        made_by = other_tables(changes, names, start_ns, end_ns)
+        reassigned = reassigned_tables(changes, names, start_ns, end_ns)
         columns = self._last.columns if self._last is not None else {}
-        renewed = other_columns(changes, columns, start_ns, end_ns)
-        others = {**made.tables, **made_by}
+        renewed = recreated_columns(changes, columns, start_ns, end_ns)
+        tables = {**made.tables, **reassigned}
         return Recreated(
-            others,
+            tables,
             {
                 column: at_ns
                 for column, at_ns in {**made.columns, **renewed}.items()
-                if column[0] not in others
+                if column[0] not in tables
             },
         )
 

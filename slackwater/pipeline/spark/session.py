@@ -45,7 +45,7 @@ from slackwater.pipeline.spark.pinned_jars import require_pinned
 from slackwater.pipeline.spark.sink_needs import brought_connectors, needed
 from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
-from slackwater.sealing import leave_open, use
+from slackwater.sealing import seal_nothing, use_key
 from slackwater.secrecy import SECRET_NAME
 from slackwater.spark_sink.output.staged_file import UMASK_OF_WORKERS
 from slackwater.spark_sink.session_rules import wrong_settings
@@ -173,10 +173,10 @@ def _seal_for_executors(spark: SparkSession, master: str) -> None:
     secret = application_secret(spark)
     if secret is None:
         _log.warning("Spark's processes know no secret: what tasks are sent is not encrypted")
-        leave_open()
+        seal_nothing()
     else:
         files = [spark.conf.get(name, None) for name in _SECRET_FILES]
-        use(secret, [file for file in files if file])
+        use_key(secret, [file for file in files if file])
 
 
 def _with_secret(master: str, conf: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """Compaction of a Delta table by the driver: many small files become a large one.
 
 The commit directly follows a version in which the table has all the small files, with the same
-marks of rows that are gone, and is refused otherwise (Delta's protocol, "Delta Log Entries":
-creating the next file of the log is the commit). So two compactions never replace the same files.
+marks of deleted rows, and is refused otherwise (Delta's protocol, "Delta Log Entries": creating the
+next file of the log is the commit). So two compactions never replace the same files.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _write_merged(data: DataFolder, snapshot: Snapshot, names: Sequence[str]) ->
     def tables() -> Iterator[pa.Table]:
         for one in names:
             for first, table in rows.read(one, rows.schema):
-                yield rows.without_gone(one, first, table)
+                yield rows.without_deleted(one, first, table)
 
     with tempfile.TemporaryDirectory(prefix="slackwater-") as temporary:
         merged = Path(temporary, "merged.parquet")

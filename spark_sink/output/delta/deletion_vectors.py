@@ -25,7 +25,7 @@ def encoded(positions: pa.Array) -> tuple[str, bytes, dict[str, Any]]:
     """Return the name of a file of marks, its content, and its descriptor in an action.
 
     Args:
-        positions: of the rows that are gone, the first being 0; in any order.
+        positions: of the deleted rows, the first being 0; in any order.
     """
     marks = BitMap64(positions.to_numpy(zero_copy_only=False).astype(np.uint64))
     data = struct.pack("<i", _MAGIC) + marks.serialize()
@@ -57,7 +57,7 @@ def file_of(descriptor: Mapping[str, Any]) -> str | None:
 
 
 def positions(descriptor: Mapping[str, Any], read: Callable[[str], bytes]) -> pa.Array:
-    """Return the positions of the rows that are gone, ascending.
+    """Return the positions of the deleted rows, ascending.
 
     Args:
         descriptor: of the marks in an action.

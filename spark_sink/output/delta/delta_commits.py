@@ -146,7 +146,7 @@ class DeltaCommits:
         added, _ = schema_text(schema, {})
 
         def change(snapshot: Snapshot) -> Sequence[Action]:
-            text, properties = _united(snapshot.schema_json, added), snapshot.properties
+            text, properties = _merged_schema(snapshot.schema_json, added), snapshot.properties
             if maps_columns(properties):
                 data = DataFolder(self.path, self.options)
                 self._refuse(DeltaRows(data, snapshot).former_values(column_types(added)))
@@ -165,7 +165,7 @@ class DeltaCommits:
         """Add files in one commit, and return False if it has been made before."""
         added = [add_action(file) for file in files]
         return self._commit_version(
-            "WRITE", lambda _: added, application, version, is_append=True, line=_said(line)
+            "WRITE", lambda _: added, application, version, is_append=True, line=_line_fields(line)
         )
 
     def rewrite(
@@ -178,10 +178,10 @@ class DeltaCommits:
         """Replace files in one commit, and return False if it has been made before.
 
         Args:
-            change: returns what the commit adds to the log, for the table as it is. It is called
+            change: returns the actions that the commit adds, for the table as it is. It is called
                 again if another process has committed meanwhile.
             application, version: see append().
-            forget: removes what a refused attempt has left.
+            forget: removes the files of a refused attempt.
         """
         return self._commit_version("MERGE", change, application, version, forget=forget)
 
@@ -256,8 +256,8 @@ class DeltaCommits:
 
         Args:
             operation, parameters, is_append, line: see DeltaLog.commit().
-            change: returns what the commit adds to the log; None for no commit.
-            forget: removes what a refused attempt has left.
+            change: returns the actions that the commit adds to the log; None for no commit.
+            forget: removes the files of a refused attempt.
         """
         for _ in range(_TRIES):
             snapshot = self._loaded()
@@ -311,7 +311,7 @@ class DeltaCommits:
         self._line = self._read_line(snapshot) if self._has_lines else None
         owner = new_owner(snapshot.transactions.get(self._owner_application, 0))
         actions = [transaction_action(self._owner_application, owner)]
-        said = _said(self._line)
+        said = _line_fields(self._line)
         after = self._log.commit(snapshot, "WRITE", actions, {"mode": "Append"}, line=said)
         self._own(after, owner, begun)
 
@@ -375,11 +375,11 @@ class DeltaCommits:
             raise unsupported(self.path, features)
 
 
-def _said(line: str | None) -> dict[str, str]:
+def _line_fields(line: str | None) -> dict[str, str]:
     return {} if line is None else {_LINE: line}
 
 
-def _united(text: str, added: str) -> str:
+def _merged_schema(text: str, added: str) -> str:
     """Return a table's columns with those of others, and structs with the fields of others."""
 
     def unite(fields: list[Any], others: Sequence[Any]) -> None:

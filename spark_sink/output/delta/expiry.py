@@ -103,8 +103,8 @@ def remove_old_versions(
         data: the table's.
         replaced_before_ms: since the Unix epoch.
         needed: returns the names of the files that the table has now, and those that it had at a
-            version, the first that stays; without their folders. Several data files may have their
-            marks of rows that are gone in one.
+            version, the first that stays; without their folders. Several data files may share one
+            file of deletion vectors.
         has_checksums: Hadoop writes a file of checksums beside each.
     """
     names = log.names()
@@ -121,8 +121,8 @@ def remove_old_versions(
     if removed := files_to_remove(old):
         # A file that was restored since is the table's again.
         there = set(needed(first))
-        gone = [name for name in removed if name.rpartition("/")[2] not in there]
-        data.remove(_with_checksums(gone) if has_checksums else gone)
+        unneeded = [name for name in removed if name.rpartition("/")[2] not in there]
+        data.remove(_with_checksums(unneeded) if has_checksums else unneeded)
     # Ascending, so that what stays is without a gap if this is interrupted.
     of_versions = sorted(name for name in names if _OF_VERSION.fullmatch(name))
     below = takewhile(lambda name: int(name.partition(".")[0]) < first, of_versions)
@@ -150,7 +150,7 @@ def parse_commit(text: str) -> Commit:
 
 
 def _files_of(action: Mapping[str, Any]) -> set[str]:
-    """Return the file that an action is about, and that of its marks of rows that are gone."""
+    """Return the file that an action is about, and that of its deletion vector."""
     marks = file_of(action.get("deletionVector") or {})
     return {action["path"], *([] if marks is None else [marks])}
 
@@ -215,7 +215,7 @@ def files_to_remove(old: Iterable[Commit]) -> list[str]:
     for commit in commits:
         # A file whose deletion vector changes is both removed and added.
         is_removed |= dict.fromkeys(commit.removed, True) | dict.fromkeys(commit.added, False)
-    return [unquote(name) for name, gone in is_removed.items() if gone and is_inside(name)]
+    return [unquote(name) for name, unneeded in is_removed.items() if unneeded and is_inside(name)]
 
 
 def _with_checksums(names: Iterable[str]) -> Iterator[str]:

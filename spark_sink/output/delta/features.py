@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # With it, columns may have other names in the files.
 COLUMN_MAPPING: Final = "delta.columnMapping.mode"
-# Marks of rows that are gone, beside the files.
+# Marks of deleted rows, beside the files.
 DELETION_VECTORS: Final = "deletionVectors"
 ENABLE_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
@@ -25,7 +25,7 @@ _NULLABILITY: Final = ("nullable", "containsNull", "valueContainsNull", "metadat
 _ID: Final = "delta.columnMapping.id"
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _MAX_ID: Final = "delta.columnMapping.maxColumnId"
-# A table has what its properties ask for.
+# A table has the features that its properties enable.
 _OF_PROPERTIES: Final[Mapping[str, str]] = {
     ENABLE_DELETION_VECTORS: DELETION_VECTORS,
     CHANGE_DATA_FEED: "changeDataFeed",
@@ -114,7 +114,7 @@ def may_get_deletion_vectors(snapshot: Snapshot) -> bool:
 
 
 def with_deletion_vectors(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return the actions by which a table may have marks of rows that are gone."""
+    """Return the actions by which a table may have deletion vectors."""
     if snapshot.properties.get(ENABLE_DELETION_VECTORS) == "true":
         return []
     properties = {**snapshot.properties, ENABLE_DELETION_VECTORS: "true"}
@@ -203,7 +203,7 @@ def _fields(kind: Any) -> Iterator[dict[str, Any]]:
 def column_types(text: str) -> dict[str, str]:
     """Return the types of columns, as Delta's log has them, by name.
 
-    Whether what is in arrays, maps and structs may be NULL is left out.
+    Nullability inside arrays, maps and structs is left out.
     """
     fields = json.loads(text, object_hook=_without_nullability)["fields"]
     return {

@@ -37,7 +37,7 @@ class DeltaRows:
         )
 
     def read(self, name: str, columns: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the rows of a file, those that are gone too, and the place of the first of them.
+        """Yield the rows of a file, deleted ones too, and the position of the first of them.
 
         Args:
             name: the file's.
@@ -89,30 +89,30 @@ class DeltaRows:
         return listed
 
     def count(self, name: str) -> int:
-        """Return the number of rows of a file, with those that are gone."""
+        """Return the number of rows of a file, with deleted ones."""
         with self._data.opened(name, self._snapshot.files[name]["size"]) as file:
             return int(file.metadata.num_rows)
 
-    def gone(self, name: str) -> pa.Array | None:
-        """Return the places of the rows of a file that are gone; None for none.
+    def deleted_positions(self, name: str) -> pa.Array | None:
+        """Return the positions of a file's deleted rows; None for none.
 
         Raises:
             ObjectStoreError: the marks can't be read.
-            PublishError: they are gone, or the store fails.
+            PublishError: they are missing, or the store fails.
         """
-        return gone_rows(self._data, self._snapshot.files[name])
+        return deleted_positions(self._data, self._snapshot.files[name])
 
-    def without_gone(self, name: str, first: int, rows: pa.Table) -> pa.Table:
-        """Return the rows that are not gone of those that read() has yielded."""
-        gone = self.gone(name)
-        if gone is None:
+    def without_deleted(self, name: str, first: int, rows: pa.Table) -> pa.Table:
+        """Return the rows that are not deleted of those that read() has yielded."""
+        deleted = self.deleted_positions(name)
+        if deleted is None:
             return rows
         places = pa.array(np.arange(first, first + rows.num_rows))
-        return rows.filter(pc.invert(pc.is_in(places, gone)))
+        return rows.filter(pc.invert(pc.is_in(places, deleted)))
 
 
-def gone_rows(data: DataFolder, added: Any) -> pa.Array | None:
-    """Return the places of the rows of a file that are gone; see DeltaRows.gone().
+def deleted_positions(data: DataFolder, added: Any) -> pa.Array | None:
+    """Return the positions of a file's deleted rows; see DeltaRows.deleted_positions().
 
     Args:
         data: the table's files.
@@ -128,7 +128,7 @@ def gone_rows(data: DataFolder, added: Any) -> pa.Array | None:
 
 
 def arrow_columns(snapshot: Snapshot) -> pa.Schema:
-    """Return a table's columns as Arrow has them, without what its log says beside them."""
+    """Return a table's columns as Arrow has them, without the metadata in its log."""
     from deltalake import Schema
 
     schema = json.loads(snapshot.schema_json)

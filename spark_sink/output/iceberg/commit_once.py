@@ -93,7 +93,7 @@ def _requirements(transaction: Transaction) -> tuple[TableRequirement, ...]:
     return (
         *transaction._requirements,
         AssertTableUUID(uuid=metadata.table_uuid),
-        # A REST catalog compares what a change is about; of properties and columns nothing.
+        # A REST catalog checks requirements on snapshots, but none on properties and columns.
         AssertRefSnapshotId.model_validate(
             {"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}
         ),

@@ -75,11 +75,11 @@ def rows_of_file(file: pq.ParquetFile, columns: pa.Schema) -> Iterator[pa.Table]
 def deleted_positions(
     files: StoreIO, deletes: Iterable[tuple[str, int]], location: str
 ) -> pa.Array | None:
-    """Return the places of rows of a file that files of deletes say are gone; None for none.
+    """Return the positions of a file's rows that delete files name; None for none.
 
     Args:
         files: how files are reached.
-        deletes: the locations of files of deletes, and their sizes.
+        deletes: the locations of delete files, and their sizes.
         location: the data file's.
     """
     arrays = []
@@ -91,28 +91,28 @@ def deleted_positions(
     return pa.concat_arrays(arrays) if arrays else None
 
 
-def without(rows: pa.Table, first: int, gone: pa.Array | None) -> pa.Table:
-    """Return the rows of which the places are not gone.
+def without(rows: pa.Table, first: int, deleted: pa.Array | None) -> pa.Table:
+    """Return the rows at positions that are not deleted.
 
     Args:
         rows: some of a file's, in their order.
-        first: the place of the first of them.
-        gone: see deleted_positions().
+        first: the position of the first of them.
+        deleted: see deleted_positions().
     """
-    if gone is None:
+    if deleted is None:
         return rows
-    return rows.filter(pc.invert(is_gone(first, rows.num_rows, gone)))
+    return rows.filter(pc.invert(are_deleted(first, rows.num_rows, deleted)))
 
 
-def is_gone(first: int, size: int, gone: pa.Array) -> pa.Array:
-    """Return for each row from a place on whether it is gone.
+def are_deleted(first: int, size: int, deleted: pa.Array) -> pa.Array:
+    """Return for each row from a position on whether it is deleted.
 
     Args:
-        first: the place of the first row.
-        size: how many rows.
-        gone: see deleted_positions().
+        first: the position of the first row.
+        size: the number of rows.
+        deleted: see deleted_positions().
     """
-    return pc.is_in(pa.array(np.arange(first, first + size)), gone)
+    return pc.is_in(pa.array(np.arange(first, first + size)), deleted)
 
 
 def _id(field: pa.Field) -> bytes | None:

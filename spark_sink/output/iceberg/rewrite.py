@@ -100,18 +100,18 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         self, content: ManifestContent, manifests: Sequence[ManifestFile]
     ) -> list[ManifestFile]:
         """Return the lists of files of one content: those that stay, and one that is new."""
-        gone = {file.file_path for file in self._deleted_data_files}
+        removed_paths = {file.file_path for file in self._deleted_data_files}
         small = [m for m in manifests if m.manifest_length < _SMALL_MANIFEST]
         is_merged = len(small) >= _MANIFESTS_MAX
         staying, written = [], list[ManifestEntry]()
         for manifest in manifests:
-            if not gone and not is_merged and _has_files(manifest):
+            if not removed_paths and not is_merged and _has_files(manifest):
                 staying.append(manifest)
                 continue
             entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
-            is_changed = any(entry.data_file.file_path in gone for entry in entries)
+            is_changed = any(entry.data_file.file_path in removed_paths for entry in entries)
             if is_changed or (is_merged and manifest.manifest_length < _SMALL_MANIFEST):
-                written += [self._after(entry, gone) for entry in entries]
+                written += [self._after(entry, removed_paths) for entry in entries]
             elif entries:
                 staying.append(manifest)
         written += [
@@ -127,11 +127,11 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         ]
         return staying + self._written(content, written)
 
-    def _after(self, entry: ManifestEntry, gone: set[str]) -> ManifestEntry:
-        is_gone = entry.data_file.file_path in gone
+    def _after(self, entry: ManifestEntry, removed_paths: set[str]) -> ManifestEntry:
+        is_removed = entry.data_file.file_path in removed_paths
         return ManifestEntry.from_args(
-            status=ManifestEntryStatus.DELETED if is_gone else ManifestEntryStatus.EXISTING,
-            snapshot_id=self._snapshot_id if is_gone else entry.snapshot_id,
+            status=ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING,
+            snapshot_id=self._snapshot_id if is_removed else entry.snapshot_id,
             sequence_number=entry.sequence_number,
             file_sequence_number=entry.file_sequence_number,
             data_file=entry.data_file,
@@ -196,7 +196,7 @@ def write_deletes(table: Table, file: IcebergFile, positions: pa.Array) -> Icebe
     Args:
         table: in format version 2.
         file: the data file.
-        positions: of all rows that are gone, the first being 0.
+        positions: of all deleted rows, the first being 0.
     """
     positions = positions.sort()
     paths = pa.repeat(pa.scalar(file.file_path), len(positions))

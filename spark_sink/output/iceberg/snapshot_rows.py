@@ -45,11 +45,11 @@ class _Reader:
         plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in columns])
         for listed in (row for batch in batches for row in batch.to_pylist()):
             deletes = [(item["path"], item["size"]) for item in listed["deletes"]]
-            gone = deleted_positions(files, deletes, listed["path"])
+            deleted = deleted_positions(files, deletes, listed["path"])
             first = 0
             with opened(files, listed["path"], listed["size"]) as source:
                 for rows in rows_of_file(source, columns):
-                    yield from without(rows, first, gone).cast(plain).to_batches()
+                    yield from without(rows, first, deleted).cast(plain).to_batches()
                     first += rows.num_rows
 
 

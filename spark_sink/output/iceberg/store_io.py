@@ -49,7 +49,7 @@ _LOCAL: Final = "file:"
 class _Cache:
     """The objects of all tables that were read or written last.
 
-    A commit reads what the one before it has written.
+    A commit reads the files that the one before it has written.
     """
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class _Written(io.BytesIO):
             else:
                 path = local_path_of(self._file.location)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                # Readers find all of it, or what was there before.
+                # Readers find all of it, or the file that was there before.
                 unfinished = path.with_name(f".{uuid.uuid4().hex}")
                 with unfinished.open("wb") as out:
                     out.write(content)

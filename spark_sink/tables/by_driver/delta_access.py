@@ -70,7 +70,7 @@ class DeltaAccess(DriverAccess):
             def renamed() -> Iterator[pa.Table]:
                 for file in snapshot.files:
                     for first, table in rows.read(file, rows.schema):
-                        yield rows.without_gone(file, first, table).rename_columns(names)
+                        yield rows.without_deleted(file, first, table).rename_columns(names)
 
             columns = pa.schema(
                 [column.with_name(own) for column, own in zip(rows.schema, names, strict=True)]

@@ -11,7 +11,7 @@ from slackwater.spark_sink.output.data_folder import DataFolder
 from slackwater.spark_sink.output.delta.delta_log import DeltaLog
 from slackwater.spark_sink.output.delta.errors import unsupported
 from slackwater.spark_sink.output.delta.features import refused
-from slackwater.spark_sink.output.delta.rows import gone_rows
+from slackwater.spark_sink.output.delta.rows import deleted_positions
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.row_range import RowRange
@@ -51,9 +51,9 @@ def rows_of(
     place, data = without_scheme(path).rstrip("/"), DataFolder(path, options)
     there = {n: added for n, added in snapshot.files.items() if _may_have(added, within)}
     files = [WrittenFile("", None, name, added["size"]) for name, added in there.items()]
-    marks = {name: gone_rows(data, added) for name, added in there.items()}
-    gone = {name: marked for name, marked in marks.items() if marked is not None}
-    reader = FileReader(place, dict(options), gone=gone, within=within)
+    marks = {name: deleted_positions(data, added) for name, added in there.items()}
+    deleted = {name: marked for name, marked in marks.items() if marked is not None}
+    reader = FileReader(place, dict(options), deleted=deleted, within=within)
     return reader.frame(spark, files, spark_schema(snapshot.schema_json))
 
 

@@ -82,9 +82,9 @@ class MergedVersion:
         self.written.append(name)
         self._actions.append(changes_action(name, len(content)))
 
-    def mark(self, added: Mapping[str, Any], gone: pa.Array) -> None:
+    def mark(self, added: Mapping[str, Any], deleted: pa.Array) -> None:
         """Replace a file's marks of deleted rows."""
-        name, content, descriptor = encoded(gone)
+        name, content, descriptor = encoded(deleted)
         self._data.add(name, content)
         self.written.append(name)
         self._has_marks = True
@@ -126,8 +126,8 @@ class _File:
         counted: int | None = self._stats.get("numRecords")
         return self._rows.count(self._name) if counted is None else counted
 
-    def gone(self) -> pa.Array | None:
-        return self._rows.gone(self._name)
+    def deleted_positions(self) -> pa.Array | None:
+        return self._rows.deleted_positions(self._name)
 
     def bounds(self, column: str) -> tuple[int, int] | None:
         least, greatest = (
@@ -141,5 +141,5 @@ class _File:
     def replace(self) -> None:
         self._version.replace(self._added)
 
-    def mark(self, gone: pa.Array) -> None:
-        self._version.mark(self._added, gone)
+    def mark(self, deleted: pa.Array) -> None:
+        self._version.mark(self._added, deleted)

@@ -38,8 +38,8 @@ from slackwater.spark_sink.tables.table_changes import (
     SOURCE_TABLE_PROPERTY,
     AppendId,
     MergeId,
+    MergePolicy,
     MissingColumn,
-    OtherRows,
 )
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -137,7 +137,7 @@ class DriverAccess(ABC):
         rows: pa.Table | None,
         columns: Sequence[Column],
         merge_id: MergeId,
-        others: OtherRows,
+        policy: MergePolicy,
     ) -> None:
         """Apply an epoch's changes in one commit, unless the table has its low watermark.
 
@@ -145,7 +145,7 @@ class DriverAccess(ABC):
             rows: as latest_rows() makes them; None for no changes.
             columns: the columns of the rows, which the table has.
             merge_id: identifies the merge.
-            others: the treatment of other rows.
+            policy: for deleted and unchanged rows.
 
         Raises:
             ObjectStoreError: the table can't be merged into, or Arrow can't hold its rows.
@@ -158,7 +158,7 @@ class DriverAccess(ABC):
         def make(
             files: Sequence[MergedFile], schema: pa.Schema, changes: ChangedRows | None = None
         ) -> FileMerge:
-            return FileMerge(files, schema, rows, columns, others, files_max, changes)
+            return FileMerge(files, schema, rows, columns, policy, files_max, changes)
 
         self._merge(make, merge_id.application, merge_id.version)
         self._files.discard([])
@@ -169,7 +169,7 @@ class DriverAccess(ABC):
         columns: Sequence[Column],
         targets: Sequence[Column],
         merge_id: MergeId,
-        others: OtherRows,
+        policy: MergePolicy,
     ) -> None:
         """Merge an epoch that Spark has folded, in the driver's memory; see merge().
 
@@ -177,10 +177,10 @@ class DriverAccess(ABC):
             latest: the rows of latest_changes().
             columns: the columns of their rows.
             targets: the same, under the names that the table has for them.
-            merge_id, others: see merge().
+            merge_id, policy: see merge().
         """
         rows = collected(latest, columns, targets, self._files.plain())
-        self.merge(rows, targets, merge_id, others)
+        self.merge(rows, targets, merge_id, policy)
 
     def publish_watermark(self, merge_id: MergeId) -> None:
         """Write the table's low watermark to its properties, in RFC 3339.

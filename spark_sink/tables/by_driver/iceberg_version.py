@@ -63,7 +63,7 @@ class _File:
     def rows(self) -> int:
         return int(self._file.record_count)
 
-    def gone(self) -> pa.Array | None:
+    def deleted_positions(self) -> pa.Array | None:
         deletes = [(d.file_path, d.file_size_in_bytes) for d in self._deletes]
         return deleted_positions(self._files, deletes, self._file.file_path)
 
@@ -90,6 +90,6 @@ class _File:
     def replace(self) -> None:
         self._version.removed += [self._file, *filter(data_file_of, self._deletes)]
 
-    def mark(self, gone: pa.Array) -> None:
+    def mark(self, deleted: pa.Array) -> None:
         self._version.removed += self._deletes
-        self._version.deletes.append(write_deletes(self._version.table, self._file, gone))
+        self._version.deletes.append(write_deletes(self._version.table, self._file, deleted))

@@ -35,13 +35,13 @@ class ChangedRows:
         self._add(after, "update_postimage")
 
     def deleted(self, rows: pa.Table) -> None:
-        """Add rows that are gone."""
+        """Add deleted rows."""
         self._add(rows, "delete")
 
-    def changed(self, before: pa.Table, after: pa.Table, is_gone: pa.Array) -> None:
-        """Add rows of which some are gone, and the others as they are now."""
-        self.deleted(before.filter(is_gone))
-        self.updated(before.filter(pc.invert(is_gone)), after)
+    def changed(self, before: pa.Table, after: pa.Table, are_deleted: pa.Array) -> None:
+        """Add rows of which some are deleted, and the others as they are now."""
+        self.deleted(before.filter(are_deleted))
+        self.updated(before.filter(pc.invert(are_deleted)), after)
 
     def _add(self, rows: pa.Table, kind: str) -> None:
         if rows.num_rows:

@@ -121,8 +121,8 @@ def vanished(
     """
     key = _key(columns)
     there = {*_tuples(expected.rows, key), *_tuples(expected.unconverted, key)}
-    gone = [place for place, one in enumerate(_tuples(actual, key)) if one not in there]
-    rows = actual.take(pa.array(gone, pa.int64()))
+    unexpected = [place for place, one in enumerate(_tuples(actual, key)) if one not in there]
+    rows = actual.take(pa.array(unexpected, pa.int64()))
     return _deleted(rows, columns, expected.rows.schema, at)
 
 

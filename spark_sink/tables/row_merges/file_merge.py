@@ -1,7 +1,7 @@
 """The merge of an epoch into a table's files, in Arrow.
 
-A small file with changed rows is written again. Of a large one marks beside it say which rows are
-gone (Delta's protocol, "Deletion Vectors"; Iceberg's specification, "Position Delete Files"), and
+A small file with changed rows is written again. For a large one, marks beside it name the deleted
+rows (Delta's protocol, "Deletion Vectors"; Iceberg's specification, "Position Delete Files"), and
 the changed rows go to a new file.
 """
 
@@ -29,7 +29,7 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     IS_MARKED_DELETED,
     IS_WHOLE,
 )
-from slackwater.spark_sink.tables.table_changes import OtherRows
+from slackwater.spark_sink.tables.table_changes import MergePolicy
 
 # In bytes, compressed: a smaller file is written again.
 SMALL: Final = 16 << 20
@@ -46,7 +46,7 @@ class MergedFile(Protocol):
 
     Attributes:
         size: in bytes, compressed.
-        may_be_marked: whether the marks of its rows that are gone can be replaced.
+        may_be_marked: whether the marks of its deleted rows can be replaced.
     """
 
     size: int
@@ -56,14 +56,14 @@ class MergedFile(Protocol):
     def rows(self) -> int:
         """The number of its rows, with deleted ones."""
 
-    def gone(self) -> pa.Array | None:
-        """Return the places of the rows that are gone; None for none."""
+    def deleted_positions(self) -> pa.Array | None:
+        """Return the positions of the deleted rows; None for none."""
 
     def bounds(self, column: str) -> tuple[int, int] | None:
         """Return the least and the greatest value of an integer column; None if it is not known."""
 
     def read(self, columns: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the rows, those that are gone too, and the place of the first of them.
+        """Yield the rows, deleted ones too, and the position of the first of them.
 
         Args:
             columns: some of the table's.
@@ -72,11 +72,11 @@ class MergedFile(Protocol):
     def replace(self) -> None:
         """Remove the file, whose rows are written again."""
 
-    def mark(self, gone: pa.Array) -> None:
+    def mark(self, deleted: pa.Array) -> None:
         """Mark rows as deleted, with marks that replace the present ones.
 
         Args:
-            gone: the places of all of them.
+            deleted: the positions of all of them.
         """
 
 
@@ -88,7 +88,7 @@ class FileMerge:
         schema: the table's columns, as new files have them.
         latest: as latest_rows() makes them; None for no changes.
         columns: the columns of the rows, which the table has.
-        others: the treatment of other rows.
+        policy: for deleted and unchanged rows.
         files_max: of so many files the small ones become one.
         changes: collects the rows that change, before and after; None to collect none.
     """
@@ -99,17 +99,17 @@ class FileMerge:
         schema: pa.Schema,
         latest: pa.Table | None,
         columns: Sequence[Column],
-        others: OtherRows,
+        policy: MergePolicy,
         files_max: int,
         changes: ChangedRows | None = None,
     ) -> None:
-        if latest is not None and others.corrected is not None:
-            latest = with_corrections(latest, others.corrected, columns)
+        if latest is not None and policy.corrected is not None:
+            latest = with_corrections(latest, policy.corrected, columns)
         self._files = files
         self._schema = schema
         self._latest = latest
         self._columns = columns
-        self._others = others
+        self._policy = policy
         self._files_max = files_max
         self._changes = changes
         self._key = [column for column in columns if column.is_key]
@@ -138,27 +138,27 @@ class FileMerge:
         is_small = file.size < SMALL
         if not has_changes and not self._changes_others and not (is_small and is_crowded):
             return
-        gone = file.gone()
-        in_latest = self._places(file, gone, has_changes=has_changes)
+        deleted = file.deleted_positions()
+        in_latest = self._places(file, deleted, has_changes=has_changes)
         changed = in_latest.drop_null()
         taken.append(changed)
         if self._changes_others or (is_small and (is_crowded or len(changed))):
-            yield from self._rewritten(file, in_latest, gone)
+            yield from self._rewritten(file, in_latest, deleted)
         elif len(changed):
             positions = pc.indices_nonzero(pc.is_valid(in_latest)).cast(pa.int64())
-            if gone is not None:
-                positions = pa.concat_arrays([positions, gone])
+            if deleted is not None:
+                positions = pa.concat_arrays([positions, deleted])
             if len(positions) > _GONE_SHARE_MAX * file.rows or not file.may_be_marked:
-                yield from self._rewritten(file, in_latest, gone)
+                yield from self._rewritten(file, in_latest, deleted)
             else:
                 file.mark(positions)
                 yield from self._changed(file, in_latest)
 
     @property
     def _changes_others(self) -> bool:
-        return self._others.cleared_at is not None or bool(self._absent)
+        return self._policy.cleared_at is not None or bool(self._absent)
 
-    def _places(self, file: MergedFile, gone: pa.Array | None, *, has_changes: bool) -> pa.Array:
+    def _places(self, file: MergedFile, deleted: pa.Array | None, *, has_changes: bool) -> pa.Array:
         """Return for each row of a file the place of its key among the latest; NULL without one."""
         if self._latest is None or not has_changes:
             return pa.nulls(file.rows, pa.int32())
@@ -170,9 +170,9 @@ class FileMerge:
         else:
             # A table without a key has at most one row, and so have its changes.
             in_latest = pa.repeat(pa.scalar(0, pa.int32()), file.rows)
-        if gone is None:
+        if deleted is None:
             return in_latest
-        return pc.if_else(is_gone(0, len(in_latest), gone), None, in_latest)
+        return pc.if_else(are_deleted(0, len(in_latest), deleted), None, in_latest)
 
     def _may_have_keys(self, file: MergedFile) -> bool:
         """Return whether a file may have keys that change, by its bounds."""
@@ -183,15 +183,15 @@ class FileMerge:
         return True
 
     def _rewritten(
-        self, file: MergedFile, in_latest: pa.Array, gone: pa.Array | None
+        self, file: MergedFile, in_latest: pa.Array, deleted: pa.Array | None
     ) -> Iterator[pa.Table]:
         """Yield the merged rows of a whole file."""
         file.replace()
         for first, rows in file.read(self._schema):
             at = in_latest.slice(first, rows.num_rows)
             is_other = pc.is_null(at)
-            if gone is not None:
-                is_other = pc.and_not(is_other, is_gone(first, rows.num_rows, gone))
+            if deleted is not None:
+                is_other = pc.and_not(is_other, are_deleted(first, rows.num_rows, deleted))
             yield self._after(rows.filter(is_other))
             yield self._updated(rows.filter(pc.is_valid(at)), at.drop_null())
 
@@ -210,25 +210,25 @@ class FileMerge:
     def _are_whole(self, changes: pa.Table) -> bool:
         """Return whether changes have whole rows, for which the files need not be read."""
         names = {column.name for column in self._columns}
-        marks = {IS_MARKED_DELETED, CHANGED_AT} if self._others.are_kept else set()
+        marks = {IS_MARKED_DELETED, CHANGED_AT} if self._policy.are_kept else set()
         has_all = set(self._schema.names) <= names | marks
         is_whole = pc.all(changes.column(IS_WHOLE)).as_py()
-        keeps_old = self._others.are_kept and pc.any(changes.column(IS_DELETED)).as_py()
+        keeps_old = self._policy.are_kept and pc.any(changes.column(IS_DELETED)).as_py()
         return has_all and is_whole is not False and not keeps_old
 
     def _updated(self, rows: pa.Table, at: pa.Array) -> pa.Table:
         if self._latest is None:
             return rows
-        keeps_deleted = self._others.are_kept
+        keeps_deleted = self._policy.are_kept
         latest = self._latest.take(at)
         after = updated_rows(rows, latest, self._columns, keeps_deleted=keeps_deleted)
         if self._changes is not None:
-            is_gone = latest.column(IS_DELETED).combine_chunks()
-            self._changes.changed(rows, after, pc.and_(is_gone, pa.scalar(not keeps_deleted)))
+            is_deleted = latest.column(IS_DELETED).combine_chunks()
+            self._changes.changed(rows, after, pc.and_(is_deleted, pa.scalar(not keeps_deleted)))
         return after
 
     def _inserted(self, latest: pa.Table) -> pa.Table:
-        keeps_deleted = self._others.are_kept
+        keeps_deleted = self._policy.are_kept
         return inserted_rows(latest, self._columns, self._schema, keeps_deleted=keeps_deleted)
 
     def _after(self, rows: pa.Table) -> pa.Table:
@@ -242,15 +242,15 @@ class FileMerge:
         return after
 
     def _other(self, rows: pa.Table) -> pa.Table:
-        if self._others.cleared_at is None:
+        if self._policy.cleared_at is None:
             for name in self._absent:
                 nulls = pa.nulls(rows.num_rows, rows.schema.field(name).type)
                 rows = with_column(rows, name, nulls)
             return rows
-        if not self._others.are_kept:
+        if not self._policy.are_kept:
             return rows.slice(0, 0)
         was_marked = rows.column(IS_MARKED_DELETED)
-        at = pc.if_else(was_marked, rows.column(CHANGED_AT), pa.scalar(self._others.cleared_at))
+        at = pc.if_else(was_marked, rows.column(CHANGED_AT), pa.scalar(self._policy.cleared_at))
         rows = with_column(rows, CHANGED_AT, at)
         return with_column(rows, IS_MARKED_DELETED, pa.repeat(pa.scalar(True), rows.num_rows))
 
@@ -264,12 +264,12 @@ def _bounds(latest: pa.Table, key: Sequence[Column]) -> Iterator[tuple[str, tupl
             yield column.name, (bounds["min"], bounds["max"])
 
 
-def is_gone(first: int, size: int, gone: pa.Array) -> pa.Array:
-    """Return for each row of a file from a place on whether it is gone.
+def are_deleted(first: int, size: int, deleted: pa.Array) -> pa.Array:
+    """Return for each row of a file from a position on whether it is deleted.
 
     Args:
-        first: the place of the first row.
-        size: how many rows.
-        gone: the places of those that are gone.
+        first: the position of the first row.
+        size: the number of rows.
+        deleted: the positions of deleted rows.
     """
-    return pc.is_in(pa.array(np.arange(first, first + size)), gone)
+    return pc.is_in(pa.array(np.arange(first, first + size)), deleted)

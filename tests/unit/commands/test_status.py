@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from slackwater.commands.request import request
-from slackwater.commands.status import in_a_line, statuses
+from slackwater.commands.status import statuses, summary_line
 from slackwater.config.load import load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import PipelineNotStartedError
@@ -61,7 +61,7 @@ def test_an_owner_that_died_is_shown_first_and_not_as_running(
     shown = shown_for(settings)
     assert shown["reason"] == "its process has died, and no other has taken over"
     assert shown["state"] == "not running"
-    assert in_a_line(shown).startswith("orders: Its process has died")
+    assert summary_line(shown).startswith("orders: Its process has died")
 
 
 def test_a_pipeline_that_has_not_started_is_called_so(tmp_path: Path, settings: Settings) -> None:
@@ -91,7 +91,7 @@ def test_of_several_pipelines_each_has_a_line_also_one_that_never_ran(
     settings: Settings, orders_store: Store
 ) -> None:
     others = settings.model_copy(update={"pipeline": "others"})
-    lines = [in_a_line(fields) for fields in statuses([settings, others])]
+    lines = [summary_line(fields) for fields in statuses([settings, others])]
     assert lines == ["orders: Has not started", "others: Has not started"]
 
 
@@ -107,5 +107,5 @@ def test_a_spanner_that_does_not_answer_is_named_within_seconds(
         shown = shown_for(settings)
         # The client alone tries for half a minute.
         assert time.monotonic() - begun_s < 20
-    assert in_a_line(shown).startswith("orders: Spanner has not answered within 5 s; behind by")
+    assert summary_line(shown).startswith("orders: Spanner has not answered within 5 s; behind by")
     assert (shown["state"], shown["lag_seconds"]) == ("running", None)

@@ -14,8 +14,8 @@ from slackwater.pipeline.catch_up import (
     RETENTION_WARNING,
     CatchUp,
     Pace,
-    about,
     catch_up,
+    readable_duration,
 )
 from slackwater.pipeline.condition import Condition, Level
 from slackwater.state.models import Epoch
@@ -166,4 +166,4 @@ def test_the_limits_are_those_of_the_alerts() -> None:
     [(0.84, "0.8 s"), (42.2, "42 s"), (158, "3 min"), (9_000, "2.5 h"), (268_000, "3.1 days")],
 )
 def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
-    assert about(seconds) == text
+    assert readable_duration(seconds) == text

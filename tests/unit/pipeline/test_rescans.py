@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.pipeline.epochs.chunk_size import FIRST_ROWS, next_rows
-from slackwater.pipeline.epochs.rescanner import further
+from slackwater.pipeline.epochs.rescanner import after_chunk
 from slackwater.reader.database.key_range_read import KeyRangeRows
 from slackwater.spark_sink.sink import ChunkResult
 from slackwater.spark_sink.sql.columns import Column
@@ -139,12 +139,12 @@ def test_corrections_fit_an_epoch_with_the_same_columns_only() -> None:
 def test_a_rescan_goes_on_behind_a_range_that_is_equal() -> None:
     rescan = Rescan("orders", "T", 1_000, REQUESTED)
     rows = KeyRangeRows([{"Id": "1"}, {"Id": "5"}], ("5",))
-    again = further(rescan, rows, ChunkResult(is_done=False, corrected=2), 2_000)
+    again = after_chunk(rescan, rows, ChunkResult(is_done=False, corrected=2), 2_000)
     assert (again.after_key, again.corrected, again.records) == (None, 2, 0)
-    on = further(again, rows, ChunkResult(is_done=True, corrected=0), 3_000)
+    on = after_chunk(again, rows, ChunkResult(is_done=True, corrected=0), 3_000)
     assert (on.after_key, on.corrected, on.records, on.chunks) == ('["5"]', 2, 2, 1)
     assert on.state is RescanState.RUNNING
-    end = further(on, KeyRangeRows([], None), ChunkResult(is_done=True, corrected=0), 4_000)
+    end = after_chunk(on, KeyRangeRows([], None), ChunkResult(is_done=True, corrected=0), 4_000)
     assert (end.state, end.records, end.chunks, end.at_ns) == (RescanState.DONE, 2, 2, 4_000)
 
 

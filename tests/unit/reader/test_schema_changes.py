@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from slackwater.reader.database.schema_changes import (
     SchemaChange,
     changes_of,
-    other_columns,
-    other_tables,
+    reassigned_tables,
+    recreated_columns,
 )
 from slackwater.reader.transport.ddl_updates import DdlUpdate
 
@@ -20,7 +20,7 @@ TABLES = ("a", "B", "sales.Orders", "other", "my table", 'q"t', "n`t", "a--b")
 
 def others(*statements: str) -> set[str]:
     changes = [SchemaChange(statement, SECOND) for statement in statements]
-    found = other_tables(changes, TABLES, 0, SECOND)
+    found = reassigned_tables(changes, TABLES, 0, SECOND)
     assert all(at_ns == SECOND - 1_000 for at_ns in found.values())
     return set(found)
 
@@ -65,11 +65,11 @@ def test_the_last_statement_of_a_span_counts() -> None:
     changes = [SchemaChange(swap, second * SECOND) for second in (1, 2, 3, 4)]
     changes.append(SchemaChange("DROP TABLE a", None))
     before_ns = 3 * SECOND - 1_000
-    assert other_tables(changes, TABLES, SECOND, 3 * SECOND) == {
+    assert reassigned_tables(changes, TABLES, SECOND, 3 * SECOND) == {
         "a": before_ns,
         "other": before_ns,
     }
-    assert other_tables(changes, TABLES, 4 * SECOND, 9 * SECOND) == {}
+    assert reassigned_tables(changes, TABLES, 4 * SECOND, 9 * SECOND) == {}
 
 
 def test_a_column_that_was_dropped_and_is_there_again_is_another_one() -> None:
@@ -88,8 +88,8 @@ def test_a_column_that_was_dropped_and_is_there_again_is_another_one() -> None:
     changes = [SchemaChange(statement, SECOND) for statement in statements]
     columns = {"a": {"x", "y", "z", 'v."x', "kept", "drop"}, "sales.Orders": {"kept"}}
     others_of_a = {"x", "y", "z", 'v."x'}
-    assert set(other_columns(changes, columns, 0, SECOND)) == {("a", c) for c in others_of_a}
-    assert other_columns(changes, columns, SECOND, 2 * SECOND) == {}
+    assert set(recreated_columns(changes, columns, 0, SECOND)) == {("a", c) for c in others_of_a}
+    assert recreated_columns(changes, columns, SECOND, 2 * SECOND) == {}
 
 
 def test_of_a_request_what_was_not_carried_out_counts_as_long_as_it_may_be() -> None:

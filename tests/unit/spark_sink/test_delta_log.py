@@ -25,7 +25,7 @@ from slackwater.spark_sink.output.delta.delta_log import DeltaLog
 from slackwater.spark_sink.output.delta.expiry import expire
 from slackwater.spark_sink.output.delta.features import with_deletion_vectors
 from slackwater.spark_sink.output.delta.log_files import commit_name
-from slackwater.spark_sink.output.delta.rows import gone_rows
+from slackwater.spark_sink.output.delta.rows import deleted_positions
 from slackwater.spark_sink.output.delta.snapshot import Snapshot
 from tests.support.object_stores import s3
 
@@ -230,7 +230,7 @@ def test_marks_that_two_files_share_stay_while_a_version_has_them(tmp_path: Path
     assert staying is not None
     [added] = staying.files.values()
     assert (tmp_path / name).exists()
-    gone = gone_rows(DataFolder(*place), added)
+    gone = deleted_positions(DataFolder(*place), added)
     assert gone is not None
     assert gone.to_pylist() == [0]
     assert not (tmp_path / one["path"]).exists()

@@ -19,7 +19,7 @@ from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
-from slackwater.spark_sink.tables.table_changes import OtherRows
+from slackwater.spark_sink.tables.table_changes import MergePolicy
 
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
 CLEARED = AT + timedelta(days=1)
@@ -47,7 +47,7 @@ class File:
     def rows(self) -> int:
         return int(self.table.num_rows)
 
-    def gone(self) -> pa.Array | None:
+    def deleted_positions(self) -> pa.Array | None:
         return self.marks
 
     def bounds(self, column: str) -> tuple[int, int] | None:
@@ -61,14 +61,14 @@ class File:
     def replace(self) -> None:
         self.is_there = False
 
-    def mark(self, gone: pa.Array) -> None:
+    def mark(self, deleted: pa.Array) -> None:
         assert self.may_be_marked
-        self.marks = gone
+        self.marks = deleted
 
     def current(self) -> list[dict[str, Any]]:
-        gone = set() if self.marks is None else set(self.marks.to_pylist())
+        deleted = set() if self.marks is None else set(self.marks.to_pylist())
         there = self.table.to_pylist() if self.is_there else []
-        return [row for place, row in enumerate(there) if place not in gone]
+        return [row for place, row in enumerate(there) if place not in deleted]
 
 
 KEYS = st.one_of(st.none(), st.integers(-3, 6))
@@ -133,7 +133,7 @@ def test_random_epochs_leave_the_rows_of_a_model(
         files = [file for file in files if file.is_there]
         before, changes = rows_of(files), ChangedRows()
         merge = FileMerge(
-            files, schema, latest_of(epoch), COLUMNS, OtherRows(are_kept), files_max, changes
+            files, schema, latest_of(epoch), COLUMNS, MergePolicy(are_kept), files_max, changes
         )
         written = pa.concat_tables([schema.empty_table(), *merge.rows()])
         is_small = number < len(sizes) and sizes[number]
@@ -155,8 +155,8 @@ def require_changes(
     for table in changes.tables:
         for row in table.to_pylist():
             kind = row.pop("_change_type")
-            gone = kind in {"delete", "update_preimage"}
-            counted[repr(sorted(row.items()))] += -1 if gone else 1
+            deleted = kind in {"delete", "update_preimage"}
+            counted[repr(sorted(row.items()))] += -1 if deleted else 1
     assert +counted == Counter(repr(sorted(row.items())) for row in there)
     assert not -counted
 
@@ -166,7 +166,7 @@ def test_a_table_without_a_key_stays_if_nothing_changes_its_row() -> None:
     schema = pa.schema({"A": pa.string(), "B": pa.string()})
     row = pa.table({"A": ["x"], "B": ["y"]}, schema)
     files = [File(row, is_small=True, may_be_marked=False)]
-    merge = FileMerge(files, schema, latest_rows({}, columns), columns, OtherRows(False), 50)
+    merge = FileMerge(files, schema, latest_rows({}, columns), columns, MergePolicy(False), 50)
     assert sum(table.num_rows for table in merge.rows()) == 0
     assert rows_of(files) == row.to_pylist()
 
@@ -176,8 +176,8 @@ def test_the_rows_of_a_former_table_go_and_those_of_the_epoch_stay(*, are_kept: 
     schema = pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())])
     files = [File(schema.empty_table(), is_small=False, may_be_marked=True)]
     for others, epoch in (
-        (OtherRows(are_kept), {1: ("whole", {"A": "x"}), 2: ("whole", {"A": "y"})}),
-        (OtherRows(are_kept, CLEARED), {2: ("whole", {"A": "new"})}),
+        (MergePolicy(are_kept), {1: ("whole", {"A": "x"}), 2: ("whole", {"A": "y"})}),
+        (MergePolicy(are_kept, CLEARED), {2: ("whole", {"A": "new"})}),
     ):
         merge = FileMerge(files, schema, latest_of(epoch), COLUMNS, others, 50)
         written = pa.concat_tables([schema.empty_table(), *merge.rows()])
