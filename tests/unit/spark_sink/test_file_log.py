@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import random
-import threading
 from contextlib import suppress
 
 import pytest
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
-from slackwater.spark_sink.output import commit_log
 from slackwater.spark_sink.output.commit_log import KEPT, CommittedFile
 from tests.support.file_places import (
     PLACES,
@@ -228,85 +225,3 @@ def test_an_epoch_at_whose_publication_a_disk_fails_is_published_once_by_the_nex
         process.publish(2)
     process.publish(3)
     assert place.visible() == [1, 2, 3]
-
-
-class Turns:
-    """Lets one of several threads make its next request, chosen by a seed."""
-
-    def __init__(self, seed: int) -> None:
-        self.choose = random.Random(seed)
-        self._condition = threading.Condition()
-        self._waiting: set[int] = set()
-        self._running = 0
-        self._chosen: int | None = None
-
-    def begin(self) -> None:
-        with self._condition:
-            self._running += 1
-
-    def wait(self) -> None:
-        me = threading.get_ident()
-        with self._condition:
-            self._waiting.add(me)
-            self._choose()
-            while self._chosen != me:
-                assert self._condition.wait(60)
-            self._waiting.discard(me)
-            self._chosen = None
-
-    def end(self) -> None:
-        with self._condition:
-            self._running -= 1
-            self._choose()
-
-    def _choose(self) -> None:
-        if self._chosen is None and self._waiting and len(self._waiting) == self._running:
-            self._chosen = self.choose.choice(sorted(self._waiting))
-            self._condition.notify_all()
-
-
-def live(kind: type[FilePlace], seed: int) -> tuple[FilePlace, int]:
-    """Let three processes take over and publish at once; return how often one was refused."""
-    place, turns, refused = kind(), Turns(seed), []
-
-    def take_over_and_publish(number: int, choose: random.Random) -> None:
-        process = Process(place, turns.wait)
-        for _ in range(choose.randint(1, 4)):
-            try:
-                process.take_over()
-                for _ in range(choose.randint(0, 8)):
-                    process.publish(process.last + choose.randint(1, 3))
-            except PublishError as error:
-                refused.append(error)
-
-    def run(number: int) -> None:
-        try:
-            take_over_and_publish(number, random.Random(f"{seed} {number}"))
-        finally:
-            turns.end()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
-    for _ in threads:
-        turns.begin()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return place, len(refused)
-
-
-@pytest.mark.parametrize("part", range(2))
-@in_each_place
-def test_processes_that_all_think_they_own_the_output_publish_each_number_once(
-    kind: type[FilePlace], part: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # So that a process often wakes when its number is free again.
-    monkeypatch.setattr(commit_log, "KEPT", 2)
-    refused = 0
-    for seed in range(part, 200, 2):
-        place, times = live(kind, seed)
-        refused += times
-        last = owner(place)
-        assert place.visible() == list(range(1, last.last + 1)), f"seed {seed}"
-        assert not [name for name in place.names() if name.startswith("_staging")]
-    assert refused, "no process ever lost the output to another"
