@@ -108,27 +108,36 @@ def taker_of(table: Path) -> DeltaCommits:
     return commits
 
 
+def sleep_at_the_next_commit(
+    monkeypatch: pytest.MonkeyPatch, successor: DeltaCommits, *, versions: int
+) -> None:
+    """Have a process sleep while its successor commits, and the first commits are removed."""
+    commit = DeltaLog.commit
+
+    def late(*args: Any, **options: Any) -> Snapshot | None:
+        monkeypatch.setattr(DeltaLog, "commit", commit)
+        if not successor.is_owner:
+            successor.take_over()
+        successor.open(SCHEMA, ())
+        for version in (2, 3, 4):
+            successor.append([], "slackwater orders", version)
+        DeltaTable(successor.path).create_checkpoint()
+        successor._log._log.remove([commit_name(version) for version in range(versions)])
+        # It looks how long it has slept.
+        monkeypatch.setattr(owners, "CURRENT_S", 0.0)
+        return commit(*args, **options)
+
+    monkeypatch.setattr(DeltaLog, "commit", late)
+
+
 def test_an_owner_that_slept_until_its_number_was_free_again_has_committed_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former = taker_of(tmp_path)
     former.open(SCHEMA, ())
     former.append([], "slackwater orders", 1)
-    commit = DeltaLog.commit
-
-    def late(*args: Any, **options: Any) -> Snapshot | None:
-        monkeypatch.setattr(DeltaLog, "commit", commit)
-        successor = taker_of(tmp_path)
-        successor.open(SCHEMA, ())
-        for version in (2, 3):
-            successor.append([], "slackwater orders", version)
-        DeltaTable(tmp_path).create_checkpoint()
-        successor._log._log.remove([commit_name(version) for version in range(5)])
-        # It looks how long it has slept.
-        monkeypatch.setattr(owners, "CURRENT_S", 0.0)
-        return commit(*args, **options)
-
-    monkeypatch.setattr(DeltaLog, "commit", late)
+    successor = DeltaCommits(str(tmp_path), {}, "slackwater orders")
+    sleep_at_the_next_commit(monkeypatch, successor, versions=6)
     with pytest.raises(PublishError, match="taken the pipeline over"):
         former.append([], "slackwater orders", 2)
 
@@ -138,26 +147,14 @@ def test_of_two_that_create_a_table_the_one_that_slept_meanwhile_is_no_owner(
 ) -> None:
     """The number of the first commit was free again when it woke up."""
     former, successor = taker_of(tmp_path), taker_of(tmp_path)
-    commit = DeltaLog.commit
-
-    def late(*args: Any, **options: Any) -> Snapshot | None:
-        monkeypatch.setattr(DeltaLog, "commit", commit)
-        successor.open(SCHEMA, ())
-        for version in (1, 2, 3):
-            successor.append([], "slackwater orders", version)
-        DeltaTable(tmp_path).create_checkpoint()
-        successor._log._log.remove([commit_name(version) for version in range(3)])
-        monkeypatch.setattr(owners, "CURRENT_S", 0.0)
-        return commit(*args, **options)
-
-    monkeypatch.setattr(DeltaLog, "commit", late)
+    sleep_at_the_next_commit(monkeypatch, successor, versions=3)
     with pytest.raises(PublishError):
         former.open(SCHEMA, ())
     monkeypatch.setattr(owners, "CURRENT_S", 30.0)
     assert not former.is_owner
     with pytest.raises(PublishError):
-        former.append([], "slackwater orders", 4)
-    assert successor.append([], "slackwater orders", 4)
+        former.append([], "slackwater orders", 5)
+    assert successor.append([], "slackwater orders", 5)
 
 
 @given(st.sets(st.one_of(st.integers(0, 300), st.integers(0, 2**40)), min_size=1))
