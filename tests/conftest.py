@@ -25,6 +25,7 @@ settings.load_profile("busy")
 
 pytest_plugins = [
     "tests.support.browsers",
+    "tests.support.delta_places",
     "tests.support.emulators",
     "tests.install.environments",
     "tests.support.postgres",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -18,28 +17,18 @@ from slackwater.reader.records import (
     HeartbeatRecord,
     PartitionEndRecord,
 )
-from slackwater.scheduler.change_source import Query
 from slackwater.state.models import Partition, PartitionKey, Plan
-from tests.simulation.mutable_history import STEP_NS, MutableHistory, MutableLife
+from tests.simulation.answering_stream import AnsweringStream
+from tests.simulation.mutable_history import MutableHistory, MutableLife
 
 
-@dataclass
-class MutableStream:
-    """A ChangeSource over a history, which answers as Spanner does.
+class MutableStream(AnsweringStream[MutableHistory]):
+    """An AnsweringStream whose partitions have mutable key ranges.
 
-    The attributes are those of SimulatedStream. What is hidden is the end record and the start and
-    event records at that time: all but the data.
+    What is hidden is the end record and the start and event records at that time: all but the data.
     """
 
     partition_mode: ClassVar = PartitionMode.MUTABLE_KEY_RANGE
-
-    history: MutableHistory
-    clock_ns: int
-    seed: int
-    hide: float
-    hidden: int = 0
-    asked: int = 0
-    completed: set[tuple[str, str]] = field(default_factory=set)
 
     def records(
         self, token: str, start_ns: int, end_ns: int | None, function: str = ""
@@ -60,7 +49,7 @@ class MutableStream:
             if start_ns <= record_time_ns(record) <= through_ns
         ]
         if life.end_ns is not None and life.end_ns <= through_ns:
-            if end_ns is not None and self._hides(life, start_ns, end_ns):
+            if end_ns is not None and self.hides(f"{key} {start_ns} {end_ns}", life.end_ns, end_ns):
                 return [r for r in records if _is_data(r) or record_time_ns(r) < life.end_ns]
         elif end_ns is None:
             records.append(HeartbeatRecord(through_ns))
@@ -69,18 +58,6 @@ class MutableStream:
     @property
     def read_functions(self) -> Sequence[str]:
         return [f for f, begin_ns in self.history.begins.items() if begin_ns <= self.clock_ns]
-
-    def require_same_functions(self) -> None:
-        pass
-
-    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
-        raise NotImplementedError("a task has a source of its own")
-
-    def check(self) -> None:
-        pass
-
-    def strong_read_timestamp_ns(self) -> int:
-        return self.clock_ns
 
     def partitions_alive(
         self, at_ns: int, functions: Sequence[str] | None = None
@@ -94,9 +71,6 @@ class MutableStream:
                 if life.function == function
             ]
         return alive
-
-    def earliest_start_ns(self) -> int:
-        return 0
 
     def expected(self, after_ns: int, through_ns: int) -> list[tuple[str, int, str]]:
         """Return the rows of all records in (after, through]: token, time, record_sequence."""
@@ -157,17 +131,6 @@ class MutableStream:
             for life in self.history.lives.values()
             for at_ns in {at_ns for _, at_ns in life.changes}
         )
-
-    def _hides(self, life: MutableLife, start_ns: int, end_ns: int) -> bool:
-        if life.end_ns is None or end_ns - life.end_ns >= 2 * STEP_NS:
-            return False
-        query = f"{self.seed} {life.key} {start_ns} {end_ns}"
-        if self.seed // 4 % 2:
-            self.asked += 1
-            query += f" {self.asked}"
-        is_hidden = random.Random(query).random() < self.hide
-        self.hidden += is_hidden
-        return is_hidden
 
 
 def _order(record: ChangeRecord) -> tuple[int, str]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
@@ -37,9 +36,11 @@ from slackwater.state.engine import make_engine
 from slackwater.state.errors import StoreUnreachableError
 from slackwater.state.models import Partition, Plan
 from slackwater.state.store import Store
-from tests.simulation.history import STEP_NS, History, Life
+from tests.simulation.answering_stream import AnsweringStream
+from tests.simulation.history import History, Life
 from tests.simulation.mutable_world import MutableStream
 from tests.simulation.threads import Process
+from tests.support.change_sources import QuietQuery
 
 T = TypeVar("T")
 
@@ -58,12 +59,8 @@ class Faults:
         return happens
 
 
-class SimulatedQuery:
+class SimulatedQuery(QuietQuery):
     """The records of a query, in order."""
-
-    watermark_ns = open_ms = silent_ms = stalls = 0
-    retried: Mapping[str, int] = MappingProxyType({})
-    queried_source = True
 
     def __init__(
         self,
@@ -94,29 +91,13 @@ class SimulatedQuery:
         self._is_cancelled = True
 
 
-@dataclass
-class SimulatedStream:
-    """A ChangeSource over a history, which answers as Spanner does.
+class SimulatedStream(AnsweringStream[History]):
+    """An AnsweringStream whose partitions have immutable key ranges.
 
-    Attributes:
-        history: what truly happened.
-        clock_ns: Spanner's clock.
-        seed: decides with `hide` which ends are hidden. With an even seed // 4 the same query
-            always gets one answer, otherwise each of its tries another.
-        hide: how many of the queries with an end_timestamp just after their partition's end keep
-            the child partitions record to themselves (apache/beam issue 40232).
-        completed: pairs of a plan's id and a partition that one of its attempts has read.
+    What is hidden is the child partitions record.
     """
 
     partition_mode: ClassVar = PartitionMode.IMMUTABLE_KEY_RANGE
-
-    history: History
-    clock_ns: int
-    seed: int
-    hide: float
-    hidden: int = 0
-    asked: int = 0
-    completed: set[tuple[str, str]] = field(default_factory=set)
 
     def records(
         self, token: str, start_ns: int, end_ns: int | None, function: str = ""
@@ -134,7 +115,9 @@ class SimulatedStream:
             self._record(life, time_ns) for time_ns in life.record_times(start_ns, through_ns)
         ]
         if life.end_ns is not None and life.end_ns <= through_ns:
-            if end_ns is None or not self._hides(life, start_ns, end_ns):
+            if end_ns is None or not self.hides(
+                f"{token} {start_ns} {end_ns}", life.end_ns, end_ns
+            ):
                 records.append(self._children(life))
         elif end_ns is None:
             records.append(HeartbeatRecord(through_ns))
@@ -144,25 +127,10 @@ class SimulatedStream:
     def read_functions(self) -> Sequence[str]:
         return ("",)
 
-    def require_same_functions(self) -> None:
-        pass
-
-    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
-        raise NotImplementedError("a task has a source of its own")
-
-    def check(self) -> None:
-        pass
-
-    def strong_read_timestamp_ns(self) -> int:
-        return self.clock_ns
-
     def partitions_alive(
         self, at_ns: int, functions: Sequence[str] | None = None
     ) -> Sequence[Partition]:
         return [Partition(life.token, at_ns) for life in self.history.alive_at(at_ns)]
-
-    def earliest_start_ns(self) -> int:
-        return 0
 
     def expected(self, after_ns: int, through_ns: int) -> list[tuple[str, int, str]]:
         """Return the rows of all records in (after, through]: token, time, record_sequence."""
@@ -179,17 +147,6 @@ class SimulatedStream:
             assert end_ns is not None
             is_read = end_ns <= plan.start_ns or (plan.plan_id, parent) in self.completed
             assert is_read, f"{token} was started before its parent {parent} was read"
-
-    def _hides(self, life: Life, start_ns: int, end_ns: int) -> bool:
-        if life.end_ns is None or end_ns - life.end_ns >= 2 * STEP_NS:
-            return False
-        query = f"{self.seed} {life.token} {start_ns} {end_ns}"
-        if self.seed // 4 % 2:
-            self.asked += 1
-            query += f" {self.asked}"
-        is_hidden = random.Random(query).random() < self.hide
-        self.hidden += is_hidden
-        return is_hidden
 
     def _record(self, life: Life, time_ns: int) -> DataChangeRecord:
         """All partitions alive at a time share a transaction: each has one record of it."""

@@ -6,33 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from pyspark import SparkConf
 
 from slackwater.errors import SettingsError
 from slackwater.pipeline.spark import session
 from slackwater.pipeline.spark.kubernetes import driver_class_path, own_namespace, pod_conf
+from tests.support.spark_starts import started_with
 
 K8S = "k8s://https://kubernetes.default.svc"
 STANDALONE = "spark://master:7077"
-
-
-class _StartedError(Exception):
-    def __init__(self, conf: SparkConf) -> None:
-        self.conf = dict(conf.getAll())
-
-
-def conf_of(
-    monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], jars: Path
-) -> dict[str, str]:
-    """Return the settings with which Spark would be started."""
-
-    def start(settings: SparkConf, **_: object) -> None:
-        raise _StartedError(settings)
-
-    monkeypatch.setattr(session, "_context", start)
-    with pytest.raises(_StartedError) as started:
-        session.start_spark(["orders"], master, conf, ["delta"], jars=str(jars))
-    return started.value.conf
 
 
 @pytest.fixture
@@ -49,7 +30,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_executors_find_the_jars_of_their_image_and_copy_none(
     monkeypatch: pytest.MonkeyPatch, jars: Path
 ) -> None:
-    conf = conf_of(monkeypatch, K8S, {}, jars)
+    conf = started_with(monkeypatch, K8S, {}, jars)
     assert not [key for key in conf if key.startswith("spark.jars")]
     assert conf["spark.executor.extraClassPath"] == f"{jars}/*"
     assert os.environ["SPARK_DIST_CLASSPATH"] == f"{jars}/*"
@@ -57,14 +38,14 @@ def test_executors_find_the_jars_of_their_image_and_copy_none(
 
 def test_a_class_path_of_the_users_own_is_kept(monkeypatch: pytest.MonkeyPatch, jars: Path) -> None:
     own = {"spark.executor.extraClassPath": "/opt/own/*"}
-    conf = conf_of(monkeypatch, K8S, own, jars)
+    conf = started_with(monkeypatch, K8S, own, jars)
     assert conf["spark.executor.extraClassPath"] == f"/opt/own/*:{jars}/*"
 
 
 def test_on_other_masters_spark_brings_the_jars_to_the_executors(
     monkeypatch: pytest.MonkeyPatch, jars: Path
 ) -> None:
-    conf = conf_of(monkeypatch, STANDALONE, {"spark.authenticate": "false"}, jars)
+    conf = started_with(monkeypatch, STANDALONE, {"spark.authenticate": "false"}, jars)
     assert conf["spark.jars"] == f"{jars}/delta.jar"
     assert "spark.jars.packages" not in conf
     assert "spark.executor.extraClassPath" not in conf
@@ -77,9 +58,9 @@ def test_a_standalone_cluster_needs_the_secret_of_its_master_and_workers(
     named = {"spark.authenticate.secret.file": str(file)}
     for conf, reason in (({}, "needs a secret"), (named, "can't be read")):
         with pytest.raises(SettingsError, match=reason):
-            conf_of(monkeypatch, STANDALONE, conf, jars)
+            started_with(monkeypatch, STANDALONE, conf, jars)
     file.write_text("of the cluster\n")
-    conf = conf_of(monkeypatch, STANDALONE, named, jars)
+    conf = started_with(monkeypatch, STANDALONE, named, jars)
     assert conf["spark.authenticate.secret"] == "of the cluster"
     assert conf["spark.authenticate"] == conf["spark.network.crypto.enabled"] == "true"
 
@@ -97,7 +78,7 @@ def test_executors_are_asked_for_in_the_pods_own_namespace_and_belong_to_its_dri
     monkeypatch.setattr(session, "own_namespace", lambda: own_namespace(file))
     monkeypatch.setenv("POD_NAME", "slackwater-1")
     monkeypatch.setenv("POD_IP", "10.0.0.7")
-    conf = conf_of(monkeypatch, K8S, {"spark.driver.host": "driver.example"}, jars)
+    conf = started_with(monkeypatch, K8S, {"spark.driver.host": "driver.example"}, jars)
     assert conf["spark.kubernetes.namespace"] == "cdc"
     assert conf["spark.kubernetes.driver.pod.name"] == "slackwater-1"
     assert conf["spark.driver.host"] == "driver.example", "the user's settings come first"
@@ -107,13 +88,13 @@ def test_an_epoch_has_a_task_for_each_core_asked_for_however_late_its_executor_c
     monkeypatch: pytest.MonkeyPatch, jars: Path
 ) -> None:
     asked = {"spark.executor.instances": "3", "spark.executor.cores": "4"}
-    assert conf_of(monkeypatch, K8S, asked, jars)["spark.default.parallelism"] == "12"
-    assert conf_of(monkeypatch, K8S, {}, jars)["spark.default.parallelism"] == "2"
+    assert started_with(monkeypatch, K8S, asked, jars)["spark.default.parallelism"] == "12"
+    assert started_with(monkeypatch, K8S, {}, jars)["spark.default.parallelism"] == "2"
     own = {**asked, "spark.default.parallelism": "5"}
-    assert conf_of(monkeypatch, K8S, own, jars)["spark.default.parallelism"] == "5"
+    assert started_with(monkeypatch, K8S, own, jars)["spark.default.parallelism"] == "5"
     grows = {"spark.dynamicAllocation.enabled": "true"}
-    assert "spark.default.parallelism" not in conf_of(monkeypatch, K8S, grows, jars)
-    assert "spark.default.parallelism" not in conf_of(monkeypatch, "local[2]", asked, jars)
+    assert "spark.default.parallelism" not in started_with(monkeypatch, K8S, grows, jars)
+    assert "spark.default.parallelism" not in started_with(monkeypatch, "local[2]", asked, jars)
 
 
 def test_outside_a_pod_nothing_is_named(tmp_path: Path) -> None:
@@ -125,7 +106,7 @@ def test_the_driver_asks_kubernetes_for_pods_alone(
     monkeypatch: pytest.MonkeyPatch, jars: Path
 ) -> None:
     """Each other kind of object would be a right that it needs."""
-    conf = conf_of(monkeypatch, K8S, {}, jars)
+    conf = started_with(monkeypatch, K8S, {}, jars)
     assert conf["spark.kubernetes.executor.disableConfigMap"] == "true"
     for name in ("service.deleteOnTermination", "ownPersistentVolumeClaim"):
         assert conf[f"spark.kubernetes.driver.{name}"] == "false"

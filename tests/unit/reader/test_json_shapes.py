@@ -110,18 +110,6 @@ def test_what_is_taken_is_what_a_parser_gives(records: list[DataChangeRecord]) -
     assert columns_of(taken) == without_types(expected)
 
 
-@given(st.lists(_RECORDS | st.builds(record, st.integers(0, 20)), min_size=1, max_size=12))
-def test_with_the_others_parsed_all_come_in_their_order(records: list[DataChangeRecord]) -> None:
-    parts = [PartialResultSetPb(values=[postgresql_row(one)]) for one in records]
-    decoded = decode_json_columns([part.SerializeToString() for part in parts])
-    by_column = [i for i in range(len(records)) if i not in decoded.fallback_messages]
-    assert decoded.message_of.tolist() == by_column
-    expected: list[Any] = [
-        PostgreSqlRows().decode(postgresql_row(records[i]))[0] for i in by_column
-    ]
-    assert decoded.batch.to_pylist() == data_columns(expected).to_pylist()
-
-
 @pytest.mark.parametrize(
     ("was", "becomes"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
@@ -25,6 +24,7 @@ from slackwater.scheduler.epoch import Cut
 from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import PartitionKey
 from tests.simulation.continuous import STREAM
+from tests.support.change_sources import QuietQuery
 from tests.unit.scheduler.test_followed_partition import children, data, sequences, watermark
 
 START_NS, END_NS = watermark(0), watermark(9)
@@ -34,12 +34,9 @@ def want(token: str) -> Wanted:
     return Wanted(PartitionKey("", token), START_NS)
 
 
-class AskedQuery:
+class AskedQuery(QuietQuery):
     """A query at Spanner, which has one record."""
 
-    watermark_ns = open_ms = silent_ms = stalls = 0
-    retried: Mapping[str, int] = MappingProxyType({})
-    queried_source = True
     is_cancelled = False
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:

@@ -11,7 +11,6 @@ import pytest
 from slackwater.pipeline.recovery import named_watermark_ns
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import PlacementDroppedError, StartTooOldError
-from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
@@ -22,13 +21,14 @@ from slackwater.state.models import Gap, Partition, PartitionKey, TaskCounts
 from slackwater.state.plans import sealed_plan_id
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339
+from tests.support.change_sources import PlannedSource
 
 MUTABLE, IMMUTABLE = PartitionMode.MUTABLE_KEY_RANGE, PartitionMode.IMMUTABLE_KEY_RANGE
 FIRST_NS, NEXT_NS, LAST_NS = (1_769_850_000_000_000_500 + i * 10**9 for i in range(3))
 START = PartitionFacts(None, (Partition("new", FIRST_NS + 500_000_000),))
 
 
-class Source:
+class Source(PlannedSource):
     """A change stream with two partitions under each of its read functions, made at a time."""
 
     def __init__(
@@ -38,14 +38,8 @@ class Source:
         self.made_ns = made_ns
         self.read_functions = functions
 
-    def check(self) -> None:
-        pass
-
     def strong_read_timestamp_ns(self) -> int:
         return LAST_NS + 10**9
-
-    def require_same_functions(self) -> None:
-        pass
 
     def partitions_alive(
         self, at_ns: int, functions: Sequence[str] | None = None
@@ -62,9 +56,6 @@ class Source:
 
     def earliest_start_ns(self) -> int:
         return self.made_ns
-
-    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
-        raise NotImplementedError
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import pytest
 
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import StartInFutureError
-from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.read_options import EARLIEST, NOW
 from slackwater.scheduler.start_position import check_start, first_watermark_ns
 from slackwater.state.models import Partition
+from tests.support.change_sources import PlannedSource
 
 CLOCK_NS = 5_000_000
 
 
-class FixedSource:
+class FixedSource(PlannedSource):
     """A ChangeSource whose clock stands still; it notes for which times it was asked."""
 
     partition_mode = PartitionMode.IMMUTABLE_KEY_RANGE
@@ -32,9 +32,6 @@ class FixedSource:
     def strong_read_timestamp_ns(self) -> int:
         return CLOCK_NS
 
-    def require_same_functions(self) -> None:
-        pass
-
     def partitions_alive(
         self, at_ns: int, functions: Sequence[str] | None = None
     ) -> Sequence[Partition]:
@@ -43,9 +40,6 @@ class FixedSource:
 
     def earliest_start_ns(self) -> int:
         return 2_000_000
-
-    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
-        raise NotImplementedError
 
 
 def test_now_is_the_last_low_watermark_before_the_source_s_clock() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.errors import StartTooOldError
-from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.spark.stream_reader import Offset, SpannerChangesStreamReader
@@ -20,12 +19,13 @@ from slackwater.state.gaps import gaps, record_gap
 from slackwater.state.models import Gap, Partition
 from slackwater.state.store import Store
 from slackwater.timestamp import parse_rfc3339
+from tests.support.change_sources import PlannedSource
 
 WATERMARK_NS = parse_rfc3339("2026-01-31T09:00:00.1234565Z")
 SECOND_NS = 10**9
 
 
-class Source:
+class Source(PlannedSource):
     """A change stream whose records before a time are gone."""
 
     dialect = Dialect.GOOGLE_STANDARD_SQL
@@ -34,9 +34,6 @@ class Source:
 
     def __init__(self, earliest_ns: int = 0) -> None:
         self.earliest_ns = earliest_ns
-
-    def check(self) -> None:
-        pass
 
     def strong_read_timestamp_ns(self) -> int:
         return WATERMARK_NS + 100 * SECOND_NS
@@ -48,14 +45,8 @@ class Source:
             raise StartTooOldError("the records at the start are gone.", "")
         return [Partition("a", at_ns)]
 
-    def require_same_functions(self) -> None:
-        pass
-
     def earliest_start_ns(self) -> int:
         return self.earliest_ns
-
-    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
-        raise NotImplementedError
 
 
 def new_reader(url: str, source: Source, **options: Any) -> SpannerChangesStreamReader:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
@@ -32,6 +31,7 @@ from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan, sealed_plan_id
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
+from tests.support.change_sources import QuietQuery
 
 PLAN = Plan("plan", "orders", watermark_for_end(0), watermark_for_end(100_000))
 
@@ -52,11 +52,7 @@ def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
     )
 
 
-class ScriptedQuery:
-    watermark_ns = open_ms = silent_ms = stalls = 0
-    retried: Mapping[str, int] = MappingProxyType({})
-    queried_source = True
-
+class ScriptedQuery(QuietQuery):
     def __init__(self, records: Sequence[ChangeRecord], stream: ScriptedStream) -> None:
         self._records = records
         self._stream = stream

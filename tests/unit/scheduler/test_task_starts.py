@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import pytest
 
@@ -28,6 +27,7 @@ from slackwater.state.models import Partition, Plan
 from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
+from tests.support.change_sources import QuietQuery
 
 EARLIER = Plan("earlier", "orders", 500, 10_500)
 PLAN = Plan("plan", "orders", 10_500, 30_500)
@@ -49,11 +49,7 @@ def end(token: str, time_ns: int) -> PartitionEndRecord:
     return PartitionEndRecord(time_ns, "3", token)
 
 
-class ScriptedQuery:
-    watermark_ns = open_ms = silent_ms = stalls = 0
-    retried: Mapping[str, int] = MappingProxyType({})
-    queried_source = True
-
+class ScriptedQuery(QuietQuery):
     def __init__(self, records: Sequence[ChangeRecord]) -> None:
         self._records = records
 
@@ -62,9 +58,6 @@ class ScriptedQuery:
             decoder.add_records(consumer, [record])
             if consumer.is_done:
                 return
-
-    def cancel(self) -> None:
-        pass
 
 
 class ScriptedStream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,31 @@ def test_readers_find_the_rows_of_a_range_by_the_statistics(tmp_path: Path) -> N
     bounds = zip(actions["min.number"].to_pylist(), actions["max.number"].to_pylist(), strict=True)
     assert sorted(bounds) == [(number, number) for number in range(4)]
     assert actions["num_records"].to_pylist() == [1] * 4
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_three_processes_that_all_think_they_own_the_table_commit_each_number_once(
+    tmp_path: Path, seed: int
+) -> None:
+    """They go on in any order, commit by commit."""
+    order = random.Random(seed)
+    processes = [unowned(tmp_path) for _ in range(3)]
+    last: list[int | None] = [None] * len(processes)
+    for _ in range(25):
+        place = order.randrange(len(processes))
+        process, number = processes[place], last[place]
+        try:
+            if number is None or order.random() < 0.1:
+                process.take_over()
+                process.open(SCHEMA, ())
+                last[place] = process.last_version(APPLICATION) or 0
+            else:
+                add(process, tmp_path, number + 1, f"p{place}")
+                last[place] = number + 1
+        except PublishError:
+            last[place] = None
+    read = numbers(tmp_path)
+    assert read == list(range(1, len(read) + 1)) != []
 
 
 @pytest.mark.parametrize(

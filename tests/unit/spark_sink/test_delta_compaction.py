@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,10 @@ from slackwater.spark_sink.output.delta.delta_log import DeltaLog
 from slackwater.spark_sink.output.file_writer import folder_values
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.output.table_commits import DataFile
+from tests.support.delta_places import Location
 from tests.support.object_stores import s3
 
 MIB = 1 << 20
-# A table's path, and the options of its store.
-Location = tuple[str, dict[str, str]]
-
-
-@pytest.fixture(params=["disk", "store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
-    """The path of a table, and the options of its store."""
-    if request.param == "disk":
-        yield str(tmp_path / "table"), {}
-        return
-    with s3() as store:
-        yield f"{store.path}/table", dict(store.options)
 
 
 def append(place: Location, rows: pa.Table, **options: Any) -> None:
@@ -149,20 +138,20 @@ def test_what_others_commit_meanwhile_is_neither_undone_nor_doubled(
 
 @pytest.mark.parametrize("other", ["another compaction", "Spark's OPTIMIZE", "an epoch"])
 def test_in_an_object_store_too(
-    place: Location, other: str, monkeypatch: pytest.MonkeyPatch
+    delta_place: Location, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small_files(place, 1, 2, 3, 4)
+    small_files(delta_place, 1, 2, 3, 4)
     do, expected, is_compacted = OTHERS[other]
     whole = compaction._replace
 
     def after_another(*args: Any) -> Any:
         monkeypatch.setattr(compaction, "_replace", whole)
-        do(place)
+        do(delta_place)
         return whole(*args)
 
     monkeypatch.setattr(compaction, "_replace", after_another)
-    assert compact(*place) == is_compacted
-    assert numbers(place) == expected
+    assert compact(*delta_place) == is_compacted
+    assert numbers(delta_place) == expected
 
 
 def test_a_table_that_never_stands_still_is_a_conflict(
@@ -184,7 +173,7 @@ def test_a_table_that_never_stands_still_is_a_conflict(
 
 
 def test_values_of_all_types_stay_and_columns_that_came_later_are_null_before(
-    place: Location,
+    delta_place: Location,
 ) -> None:
     at = dt.datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=dt.UTC)
     columns: dict[str, list[Any]] = {
@@ -200,11 +189,11 @@ def test_values_of_all_types_stay_and_columns_that_came_later_are_null_before(
         "row": [{"name": "a", "tags": ["b"]}, None],
     }
     rows = pa.table(columns)
-    append(place, rows)
-    append(place, rows.append_column("later", pa.array(["l", None])), schema_mode="merge")
-    before = loaded(place).to_pyarrow_table()
-    compact(*place)
-    table = loaded(place)
+    append(delta_place, rows)
+    append(delta_place, rows.append_column("later", pa.array(["l", None])), schema_mode="merge")
+    before = loaded(delta_place).to_pyarrow_table()
+    compact(*delta_place)
+    table = loaded(delta_place)
     assert len(table.file_uris()) == 1
     after = table.to_pyarrow_table()
     assert after.schema == before.schema

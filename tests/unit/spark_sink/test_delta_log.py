@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -27,20 +26,10 @@ from slackwater.spark_sink.output.delta.features import with_deletion_vectors
 from slackwater.spark_sink.output.delta.log_files import commit_name
 from slackwater.spark_sink.output.delta.rows import deleted_positions
 from slackwater.spark_sink.output.delta.snapshot import Snapshot
-from tests.support.object_stores import s3
+from slackwater.spark_sink.output.table_commits import DataFile
+from tests.support.delta_places import Location
 
-Location = tuple[str, dict[str, str]]
 SCHEMA = pa.schema({"number": pa.int64(), "kind": pa.string()})
-
-
-@pytest.fixture(params=["disk", "store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
-    """The path of a table, and the options of its store."""
-    if request.param == "disk":
-        yield str(tmp_path / "table"), {}
-        return
-    with s3() as store:
-        yield f"{store.path}/table", dict(store.options)
 
 
 def rows(*numbers: int) -> pa.Table:
@@ -66,21 +55,21 @@ def require_same(place: Location) -> Snapshot:
     return snapshot
 
 
-def test_a_table_of_others_is_read_with_and_without_a_checkpoint(place: Location) -> None:
+def test_a_table_of_others_is_read_with_and_without_a_checkpoint(delta_place: Location) -> None:
     for number in range(4):
-        append(place, number, partition_by=["kind"])
-    before = require_same(place)
-    table = DeltaTable(place[0], storage_options=place[1])
-    if "://" not in place[0]:
+        append(delta_place, number, partition_by=["kind"])
+    before = require_same(delta_place)
+    table = DeltaTable(delta_place[0], storage_options=delta_place[1])
+    if "://" not in delta_place[0]:
         # In a store delta-rs would hold the lock that the store needs here.
         table.delete("number = 1")
         table.alter.set_table_properties({"delta.appendOnly": "false"})
-    require_same(place)
+    require_same(delta_place)
     table.create_checkpoint()
-    after = require_same(place)
-    append(place, 9)
-    later = require_same(place)
-    log = DeltaLog(*place)
+    after = require_same(delta_place)
+    append(delta_place, 9)
+    later = require_same(delta_place)
+    log = DeltaLog(*delta_place)
     for snapshot in (log.update(before), log.update(after)):
         assert (snapshot.version, snapshot.files.keys()) == (later.version, later.files.keys())
         assert snapshot.properties == later.properties
@@ -98,15 +87,15 @@ def test_a_version_whose_commits_were_removed_is_an_error(tmp_path: Path) -> Non
         DeltaLog(*place).load()
 
 
-def test_a_number_that_is_free_again_is_not_taken_for_the_next_one(place: Location) -> None:
+def test_a_number_that_is_free_again_is_not_taken_for_the_next_one(delta_place: Location) -> None:
     """Others have committed, and all commits before their checkpoint were removed since."""
-    append(place, 1)
-    log = DeltaLog(*place)
+    append(delta_place, 1)
+    log = DeltaLog(*delta_place)
     before = log.load()
     assert before is not None
     for number in (2, 3, 4):
-        append(place, number)
-    DeltaTable(place[0], storage_options=place[1]).create_checkpoint()
+        append(delta_place, number)
+    DeltaTable(delta_place[0], storage_options=delta_place[1]).create_checkpoint()
     log._log.remove([commit_name(version) for version in range(3)])
     after = log.update(before)
     assert (after.version, len(after.files)) == (3, 4)
@@ -119,27 +108,36 @@ def taker_of(table: Path) -> DeltaCommits:
     return commits
 
 
+def sleep_at_the_next_commit(
+    monkeypatch: pytest.MonkeyPatch, successor: DeltaCommits, *, versions: int
+) -> None:
+    """Have a process sleep while its successor commits, and the first commits are removed."""
+    commit = DeltaLog.commit
+
+    def late(*args: Any, **options: Any) -> Snapshot | None:
+        monkeypatch.setattr(DeltaLog, "commit", commit)
+        if not successor.is_owner:
+            successor.take_over()
+        successor.open(SCHEMA, ())
+        for version in (2, 3, 4):
+            successor.append([], "slackwater orders", version)
+        DeltaTable(successor.path).create_checkpoint()
+        successor._log._log.remove([commit_name(version) for version in range(versions)])
+        # It looks how long it has slept.
+        monkeypatch.setattr(owners, "CURRENT_S", 0.0)
+        return commit(*args, **options)
+
+    monkeypatch.setattr(DeltaLog, "commit", late)
+
+
 def test_an_owner_that_slept_until_its_number_was_free_again_has_committed_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former = taker_of(tmp_path)
     former.open(SCHEMA, ())
     former.append([], "slackwater orders", 1)
-    commit = DeltaLog.commit
-
-    def late(*args: Any, **options: Any) -> Snapshot | None:
-        monkeypatch.setattr(DeltaLog, "commit", commit)
-        successor = taker_of(tmp_path)
-        successor.open(SCHEMA, ())
-        for version in (2, 3):
-            successor.append([], "slackwater orders", version)
-        DeltaTable(tmp_path).create_checkpoint()
-        successor._log._log.remove([commit_name(version) for version in range(5)])
-        # It looks how long it has slept.
-        monkeypatch.setattr(owners, "CURRENT_S", 0.0)
-        return commit(*args, **options)
-
-    monkeypatch.setattr(DeltaLog, "commit", late)
+    successor = DeltaCommits(str(tmp_path), {}, "slackwater orders")
+    sleep_at_the_next_commit(monkeypatch, successor, versions=6)
     with pytest.raises(PublishError, match="taken the pipeline over"):
         former.append([], "slackwater orders", 2)
 
@@ -149,26 +147,14 @@ def test_of_two_that_create_a_table_the_one_that_slept_meanwhile_is_no_owner(
 ) -> None:
     """The number of the first commit was free again when it woke up."""
     former, successor = taker_of(tmp_path), taker_of(tmp_path)
-    commit = DeltaLog.commit
-
-    def late(*args: Any, **options: Any) -> Snapshot | None:
-        monkeypatch.setattr(DeltaLog, "commit", commit)
-        successor.open(SCHEMA, ())
-        for version in (1, 2, 3):
-            successor.append([], "slackwater orders", version)
-        DeltaTable(tmp_path).create_checkpoint()
-        successor._log._log.remove([commit_name(version) for version in range(3)])
-        monkeypatch.setattr(owners, "CURRENT_S", 0.0)
-        return commit(*args, **options)
-
-    monkeypatch.setattr(DeltaLog, "commit", late)
+    sleep_at_the_next_commit(monkeypatch, successor, versions=3)
     with pytest.raises(PublishError):
         former.open(SCHEMA, ())
     monkeypatch.setattr(owners, "CURRENT_S", 30.0)
     assert not former.is_owner
     with pytest.raises(PublishError):
-        former.append([], "slackwater orders", 4)
-    assert successor.append([], "slackwater orders", 4)
+        former.append([], "slackwater orders", 5)
+    assert successor.append([], "slackwater orders", 5)
 
 
 @given(st.sets(st.one_of(st.integers(0, 300), st.integers(0, 2**40)), min_size=1))
@@ -286,37 +272,31 @@ def test_a_table_of_which_more_is_asked_than_is_known_is_refused(
     assert not (tmp_path / "_delta_log" / commit_name(2)).exists()
 
 
-def test_a_property_leaves_the_rest_of_the_metadata(place: Location) -> None:
+def test_a_property_leaves_the_rest_of_the_metadata(delta_place: Location) -> None:
     DeltaTable.create(
-        place[0],
+        delta_place[0],
         SCHEMA,
         name="orders",
         description="mirror",
         configuration={"delta.logRetentionDuration": "interval 3 days"},
-        storage_options=place[1],
+        storage_options=delta_place[1],
     )
-    before = DeltaTable(place[0], storage_options=place[1]).metadata()
-    commits = DeltaCommits(*place, "slackwater orders")
+    before = DeltaTable(delta_place[0], storage_options=delta_place[1]).metadata()
+    commits = DeltaCommits(*delta_place, "slackwater orders")
     commits.take_over()
     commits.set_properties(lambda: {"slackwater.low_watermark": "then"})
-    after = DeltaTable(place[0], storage_options=place[1]).metadata()
+    after = DeltaTable(delta_place[0], storage_options=delta_place[1]).metadata()
     assert after.configuration == before.configuration | {"slackwater.low_watermark": "then"}
     assert (after.id, after.name, after.description) == (before.id, "orders", "mirror")
     assert after.created_time == before.created_time
-    version = DeltaTable(place[0], storage_options=place[1]).version()
+    version = DeltaTable(delta_place[0], storage_options=delta_place[1]).version()
     commits.set_properties(dict)
-    assert DeltaTable(place[0], storage_options=place[1]).version() == version
+    assert DeltaTable(delta_place[0], storage_options=delta_place[1]).version() == version
 
 
 def test_a_file_that_was_removed_is_the_tables_no_more() -> None:
-    added = add_action(_file("a b%.parquet"))
+    added = add_action(DataFile("a b%.parquet", 1, {}, None))
     snapshot = Snapshot(0, {}, {}, {}, {}).after(1, [added])
     assert list(snapshot.files) == ["a b%.parquet"]
     [said] = snapshot.files.values()
     assert not snapshot.after(2, [remove_action(said)]).files
-
-
-def _file(name: str) -> Any:
-    from slackwater.spark_sink.output.table_commits import DataFile
-
-    return DataFile(name, 1, {}, None)

@@ -9,12 +9,13 @@ import pyspark
 import pytest
 
 from slackwater.errors import SparkFailedError
-from slackwater.pipeline.spark import classified_jars, session
+from slackwater.pipeline.spark import classified_jars
 from slackwater.pipeline.spark.class_path import jar_names, joined
 from slackwater.pipeline.spark.classified_jars import with_classified_jars
 from slackwater.pipeline.spark.sink_needs import all_jars, needed
 from slackwater.spark_sink.output.hadoop_connectors import CONNECTORS
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
+from tests.support.spark_starts import started_with
 
 NAMES = {connector.name for connector in CONNECTORS}
 PACKAGES = "spark.jars.packages"
@@ -143,39 +144,23 @@ def test_the_check_knows_which_jars_will_be_there(tmp_path: Path) -> None:
     assert GCS not in all_jars(mirrors.spark_needs, {}, str(tmp_path), {})
 
 
-class _StartedError(Exception):
-    pass
-
-
-def started_with(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, conf: dict[str, str]
-) -> dict[str, str]:
-    """Return the settings with which Spark would be started, with jars of a folder."""
-    settings: dict[str, str] = {}
-
-    def start(values: Any, **_: object) -> None:
-        settings.update(values.getAll())
-        raise _StartedError
-
-    monkeypatch.setattr(session, "_context", start)
-    with pytest.raises(_StartedError):
-        session.start_spark(["orders"], "local[1]", conf, {"gs"}, jars=str(folder))
-    return settings
-
-
 def test_jars_of_a_folder_and_the_users_come_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a-1.jar", "com.google.cloud.bigdataoss_gcs-connector-4.0.0-shaded.jar"):
         (tmp_path / name).touch()
     baked = sorted(map(str, tmp_path.iterdir()))
-    conf = started_with(monkeypatch, tmp_path, {"spark.jars": "/own.jar"})
+
+    def started(jar: str) -> dict[str, str]:
+        return started_with(monkeypatch, "local[1]", {"spark.jars": jar}, tmp_path, {"gs"})
+
+    conf = started("/own.jar")
     assert conf["spark.jars"].split(",") == [*baked, "/own.jar"]
     assert PACKAGES not in conf
     assert conf["spark.hadoop.fs.gs.auth.type"] == "APPLICATION_DEFAULT"
     # Java would take the first of two versions.
     own = "/own/gcs-connector-4.0.1-shaded.jar"
-    conf = started_with(monkeypatch, tmp_path, {"spark.jars": own})
+    conf = started(own)
     assert conf["spark.jars"].split(",") == [baked[0], own]
     assert "spark.hadoop.fs.gs.auth.type" not in conf
 

@@ -157,49 +157,32 @@ def test_a_compaction_beside_another_one_doubles_no_row(
     assert len(list(where.table().scan().plan_files())) == 1
 
 
-def test_a_frozen_creator_does_not_take_a_table_back_whose_first_metadata_are_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_the_test_s_disk(monkeypatch)
-    monkeypatch.setattr("slackwater.spark_sink.output.iceberg.folder_catalog._STAYING", 2)
-    where = in_folder(tmp_path)
-    creator = where.owner()
-
-    def others() -> None:
-        owner = where.owner()
-        for number in range(1, 6):
-            owner.add(number)
-        for _ in range(3):
-            owner.commits.maintain(0.0)
-        assert not (tmp_path / "a table 100%" / "metadata" / "v1.metadata.json").exists()
-
-    before(monkeypatch, FolderCatalog, "_create", others)
-    with pytest.raises(PublishError):
-        creator.add(1)
-    assert where.numbers() == [1, 2, 3, 4, 5]
-
-
-def test_a_former_owner_whose_number_is_free_again_commits_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("existing", [0, 1], ids=["creates the table", "owns the table"])
+def test_a_process_that_slept_until_its_number_was_free_again_commits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: int
 ) -> None:
     on_the_test_s_disk(monkeypatch)
     monkeypatch.setattr("slackwater.spark_sink.output.iceberg.folder_catalog._STAYING", 2)
     where = in_folder(tmp_path)
     former = where.owner()
-    former.add(1)
+    for number in range(existing):
+        former.add(number)
+    # The version that it is about to write.
+    version = 1 if existing == 0 else 4
+    metadata = tmp_path / "a table 100%" / "metadata" / f"v{version}.metadata.json"
 
     def others() -> None:
         owner = where.owner()
-        for number in range(2, 8):
+        for number in range(existing, 7):
             owner.add(number)
         for _ in range(3):
             owner.commits.maintain(0.0)
-        assert not (tmp_path / "a table 100%" / "metadata" / "v4.metadata.json").exists()
+        assert not metadata.exists()
 
     before(monkeypatch, FolderCatalog, "_create", others)
-    with pytest.raises(PublishError, match="another process"):
-        former.add(2)
-    assert where.numbers() == list(range(1, 8))
+    with pytest.raises(PublishError, match="another process" if existing else ""):
+        former.add(existing)
+    assert where.numbers() == list(range(7))
 
 
 def test_a_hint_that_is_gone_or_late_misleads_nobody(
