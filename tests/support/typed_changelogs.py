@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,8 @@ def _plain(value: Any) -> Any:
         return tuple(map(_plain, value))
     if isinstance(value, datetime):
         return ns_to_us(datetime_to_ns(value))
+    if isinstance(value, date):
+        return str(value)
     if isinstance(value, str) and _TIME.fullmatch(value):
         return ns_to_us(parse_rfc3339(value))
     if isinstance(value, str) and value.removeprefix("-").replace(".", "", 1).isdecimal():
