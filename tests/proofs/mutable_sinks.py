@@ -47,6 +47,8 @@ TOPICS: Final[Mapping[str, Mapping[str, Any]]] = {
     }
     for envelope in ENVELOPES
 }
+# They refuse parts of rows.
+_WHOLE_ROWS: Final = ("kafka_wrapped", "kafka_row")
 # Their number has no factor with those of the dialects, capture types and read functions of seeds.
 KINDS: Final = (*SINKS, *MIRRORS, *TOPICS)
 STEP_US: Final = 500_000
@@ -212,6 +214,13 @@ def life_of(
         broker: Kafka's, HOST:PORT.
         sink: one of KINDS; None for the next one with each seed.
     """
-    source = mutable_stream(seed, start_us=begin_us, step_us=STEP_US, steps=steps)
+    sink = sink or KINDS[seed % len(KINDS)]
+    source = mutable_stream(
+        seed,
+        start_us=begin_us,
+        step_us=STEP_US,
+        steps=steps,
+        capture="NEW_ROW" if sink in _WHOLE_ROWS else None,
+    )
     between_us = (begin_us + STEP_US // 2, begin_us + steps * STEP_US)
-    return Life(seed, sink or KINDS[seed % len(KINDS)], source, between_us, folder, broker)
+    return Life(seed, sink, source, between_us, folder, broker)
