@@ -170,9 +170,8 @@ def _data_changes(
         for _ in range(choose.randint(1, 3)):
             number += 1
             changes.transaction(changed, changes_max=choose.choice((3, 20)))
-            last = database.last_changes()
             for key, record in records_of_transaction(
-                number, time_ns, last, capture, dialect, of_ranges
+                number, time_ns, database.changes, capture, dialect, of_ranges
             ):
                 records[key].append(record)
     return records
