@@ -246,7 +246,8 @@ def _messages(file_format: str, path: Path) -> list[dict[str, Any]]:
     match file_format:
         case "json":
             files = sorted(path.glob("epoch=*/*.txt"))
-            lines = [line for file in files for line in file.read_text().splitlines()]
+            # A text may have a separator that splitlines() knows, such as U+2028.
+            lines = [line for file in files for line in file.read_text().split("\n") if line]
             return list(map(_of_line, lines))
         case "delta" | "iceberg":
             rows = rows_at(file_format, path)
@@ -258,7 +259,7 @@ def _messages(file_format: str, path: Path) -> list[dict[str, Any]]:
 
 def _of_line(line: str) -> dict[str, Any]:
     """Return a line as the message that it was, with its table and key if they stand in it."""
-    value = json.loads(line)
+    value = _loads(line)
     fields = value.get("__crdb__", value)
     if "topic" not in fields:
         return {"table_name": None, "key": None, "value": line}

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,11 @@ def change_in(table: str, row: Mapping[str, Any]) -> Change:
             others = values.keys() - key.keys() - set(changed_names)
             assert all(values[name] is None for name in others), row
             values = {name: values[name] for name in (*key, *changed_names)}
-        before_and_after.append(_plain(values))
+        before_and_after.append(plain(values))
     return (
         f"{row['commit_timestamp'].astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
         *(row["server_transaction_id"], row["record_sequence"], row["mod_number"], table),
-        *(_plain(key), *before_and_after),
+        *(plain(key), *before_and_after),
     )
 
 
@@ -62,18 +62,20 @@ def _expected(record: TruthRecord, number: int) -> Change:
     return (
         record.commit_timestamp,
         *(record.server_transaction_id, record.record_sequence, number, record.table_name),
-        *(_plain(keys), _plain(before), _plain(after)),
+        *(plain(keys), plain(before), plain(after)),
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value in a form that is the same for typed values and for Spanner's JSON."""
     if isinstance(value, Mapping):
-        return tuple((name, _plain(value[name])) for name in sorted(value))
+        return tuple((name, plain(value[name])) for name in sorted(value))
     if isinstance(value, list):
-        return tuple(map(_plain, value))
+        return tuple(map(plain, value))
     if isinstance(value, datetime):
         return ns_to_us(datetime_to_ns(value))
+    if isinstance(value, date):
+        return str(value)
     if isinstance(value, str) and _TIME.fullmatch(value):
         return ns_to_us(parse_rfc3339(value))
     if isinstance(value, str) and value.removeprefix("-").replace(".", "", 1).isdecimal():

@@ -101,6 +101,7 @@ def mutable_stream(
     step_us: int,
     steps: int | None = None,
     dialect: Dialect | None = None,
+    capture: str | None = None,
     functions: Sequence[str] | None = None,
     adds: bool | None = None,
 ) -> MutableStream:
@@ -112,13 +113,14 @@ def mutable_stream(
         step_us: the time between two commits.
         steps: how many times something is committed; None for a few.
         dialect: of the database.
+        capture: the value capture type.
         functions: the read functions. Two of three seeds have one for each of three placements.
         adds: True if the last function begins while the history goes on, as half of those do.
     """
     dialect = dialect or list(Dialect)[seed % 2]
     functions = functions or (PLACEMENTS if seed % 3 else ("",))
     adds = seed % 3 == 1 if adds is None else adds
-    capture = CAPTURES[seed // 2 % len(CAPTURES)]
+    capture = capture or CAPTURES[seed // 2 % len(CAPTURES)]
     history = random_mutable_history(
         random.Random(seed), steps=steps, functions=functions, adds=adds
     )
@@ -142,7 +144,9 @@ def mutable_stream(
             )
         )
     begins_us = {f: ns_to_us(moved_ns(ns)) if ns else 0 for f, ns in history.begins.items()}
-    script = Script(dialect, tuple(partitions), mode=_MODE, begins_us=begins_us)
+    script = Script(
+        dialect, tuple(partitions), mode=_MODE, begins_us=begins_us, value_capture_type=capture
+    )
     return MutableStream(script, database.remaining())
 
 
@@ -166,9 +170,8 @@ def _data_changes(
         for _ in range(choose.randint(1, 3)):
             number += 1
             changes.transaction(changed, changes_max=choose.choice((3, 20)))
-            last = database.last_changes()
             for key, record in records_of_transaction(
-                number, time_ns, last, capture, dialect, of_ranges
+                number, time_ns, database.changes, capture, dialect, of_ranges
             ):
                 records[key].append(record)
     return records

@@ -84,25 +84,30 @@ class Database:
 
     Attributes:
         rows: those of each table by key, with their values as a change record has them.
+        changes: those of the last transaction.
     """
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[Key, Row]] = {table: {} for table in WATCHED}
-        self._changes: list[Change] = []
+        self.changes: list[Change] = []
 
     @contextmanager
     def batch(self) -> Iterator[Database]:
         """Return what takes the changes of a transaction."""
-        self._changes = []
+        self.changes = []
         yield self
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows."""
-        self._write(table, columns, rows)
+        """Write columns of rows, which are inserted if they are not there."""
+        size = len(PRIMARY_KEYS[table])
+        for row in rows:
+            key, names = tuple(row[:size]), tuple(columns[size:])
+            before = self.rows[table].get(key)
+            values = dict(zip(names, map(_json_value, row[size:]), strict=True))
+            self.rows[table][key] = after = {**(before or {}), **values}
+            self.changes.append(Change(table, key, before, after, names))
 
-    def update(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Update columns of rows."""
-        self._write(table, columns, rows)
+    update = insert
 
     def delete(self, table: str, keyset: Any) -> None:
         """Delete rows, and those that are interleaved in them."""
@@ -110,12 +115,8 @@ class Database:
             key = tuple(listed)
             albums = self.rows[ALBUMS] if table == SINGERS else {}
             for album in [album for album in albums if album[0] == key[0]]:
-                self._changes.append(Change(ALBUMS, album, albums.pop(album), None, ()))
-            self._changes.append(Change(table, key, self.rows[table].pop(key), None, ()))
-
-    def last_changes(self) -> Sequence[Change]:
-        """Return those of the last transaction."""
-        return self._changes
+                self.changes.append(Change(ALBUMS, album, albums.pop(album), None, ()))
+            self.changes.append(Change(table, key, self.rows[table].pop(key), None, ()))
 
     def remaining(self) -> dict[str, list[Row]]:
         """Return the rows of each table, with all columns."""
@@ -123,15 +124,6 @@ class Database:
             table: [{**_key_values(table, key), **values} for key, values in rows.items()]
             for table, rows in self.rows.items()
         }
-
-    def _write(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        size = len(PRIMARY_KEYS[table])
-        for row in rows:
-            key, names = tuple(row[:size]), tuple(columns[size:])
-            before = self.rows[table].get(key)
-            values = dict(zip(names, map(_json_value, row[size:]), strict=True))
-            self.rows[table][key] = after = {**(before or {}), **values}
-            self._changes.append(Change(table, key, before, after, names))
 
 
 class Changes(MixedChanges):

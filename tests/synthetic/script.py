@@ -78,6 +78,7 @@ class Script:
         mode: how the partitions follow the keys.
         begins_us: when each read function began; starts before it are refused. With more than the
             stream's own function, its option per_placement_tvf is true.
+        value_capture_type: the stream's option.
     """
 
     dialect: Dialect
@@ -86,6 +87,7 @@ class Script:
     retention_start_us: int = 0
     mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
     begins_us: Mapping[str, int] = field(default_factory=lambda: {"": 0})
+    value_capture_type: str = "OLD_AND_NEW_VALUES"
 
     @property
     def is_per_placement(self) -> bool:

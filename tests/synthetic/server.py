@@ -304,7 +304,11 @@ class _Database:
             # It watches the whole database.
             return ["change_stream_name", "all"], [[CHANGE_STREAM, "YES"]]
         if "change_streams" in asked:
-            options = {"retention_period": "7d", "partition_mode": script.mode.value}
+            options = {
+                "retention_period": "7d",
+                "partition_mode": script.mode.value,
+                "value_capture_type": script.value_capture_type,
+            }
             if script.is_per_placement:
                 options["per_placement_tvf"] = "true"
             names = ("change_stream_name", "option_name", "option_value")
