@@ -12,7 +12,7 @@ from typing import Final
 
 from slackwater.timestamp import seconds_to_ns
 
-# As Debezium's connector and spanner-change-streams-tail have it.
+# As in Debezium's connector and spanner-change-streams-tail.
 QUERY_SPAN_MAX_NS: Final = seconds_to_ns(20 * 60)
 
 

@@ -13,7 +13,7 @@ def first_watermark_ns(start: str | int, source: ChangeSource) -> int:
     """Return the low watermark after which the pipeline's first records come.
 
     Args:
-        start: NOW, EARLIEST or a low watermark, as SourceOptions has it.
+        start: NOW, EARLIEST or a low watermark, as in SourceOptions.
         source: where the records come from.
 
     Raises:

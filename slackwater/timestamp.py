@@ -113,7 +113,7 @@ def format_duration_ms(duration_ms: int) -> str:
 def datetime_to_rfc3339(timestamp: datetime) -> str:
     """Return the RFC 3339 text in UTC with six decimals and Z.
 
-    A naive datetime is in the machine's own time zone, as Spark's rows have it.
+    A naive datetime is in the machine's own time zone, as in Spark's rows.
     """
     return f"{timestamp.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 

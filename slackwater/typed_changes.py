@@ -171,7 +171,7 @@ class _Mods:
         return arrow_array(good_values, item.type)
 
     def named_columns(self) -> pa.Array:
-        """Return for each mod the columns that it has a value of, but for the key's."""
+        """Return for each mod the columns that it has a value of, except the key's."""
         struct = self._schema.field(NAMED_COLUMNS.name).type
         # A table whose columns were all filtered out has none.
         has_columns = AFTER in self._schema.names

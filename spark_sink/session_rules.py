@@ -11,7 +11,7 @@ from typing import Final
 
 from slackwater.spark_sink.formats import MICROSECONDS
 
-# The only value that each may have; but for MICROSECONDS it is Spark's default.
+# The only value that each may have: Spark's default, except for MICROSECONDS.
 REQUIRED: Final[Mapping[str, str]] = {
     # A value that is not of its column's type fails, and does not become NULL or another one.
     "spark.sql.ansi.enabled": "true",

@@ -79,7 +79,7 @@ class SchemaChange:
 
 
 def _word(text: str) -> tuple[str, bool]:
-    """Return a word or full name, and whether it has quotation marks, so that it is no keyword."""
+    """Return a word or full name, and whether it is quoted and so is not a keyword."""
     parts = [part.lower() for part in _PART.findall(text)]
     names = [_unquoted(part) for part in parts]
     if len(names) > 1 and names[0] == _DEFAULT_SCHEMA:
@@ -107,7 +107,7 @@ def schema_changes(connection: Connection) -> list[SchemaChange] | None:
 
 
 def changes_of(updates: Iterable[DdlUpdate]) -> list[SchemaChange]:
-    """Return the statements of requests, but for those that were refused."""
+    """Return the statements of requests, except refused ones."""
     return [
         SchemaChange(statement, at_ns)
         for update in updates

@@ -130,7 +130,7 @@ class _Shape:
             begin, end: the place of each record, after its column types.
 
         Returns:
-            Which of them have it; their columns but for the nested ones; the places of their mods.
+            Which of them have it; their columns except the nested ones; the places of their mods.
         """
         head_size, tail_size = len(self.head.text), len(self.tail.text)
         is_same = end - begin >= head_size + tail_size
@@ -165,7 +165,7 @@ class ShapedRecords:
 
     Attributes:
         index: which these are, rising.
-        scalars: their columns, but for the column types and the mods.
+        scalars: their columns, except the column types and the mods.
         mods: their mods.
     """
 
@@ -213,7 +213,7 @@ class ShapedRecords:
 
 
 def _columns(rows: Bytes, begin: int, end: int) -> Bytes:
-    """Return a copy of some columns, made with one step a row; numpy by itself takes one a byte."""
+    """Return a copy of some columns, in one step for each row; numpy takes one for each byte."""
     if begin == end:
         return rows[:, begin:end]
     kind = f"V{end - begin}"

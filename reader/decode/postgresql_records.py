@@ -154,7 +154,7 @@ def _text(fields: Any, name: str) -> str:
     if type(text) is not str:
         raise ValueError(f"{name} is not a text")
     if not text.isascii():
-        # An escape for half of a surrogate pair is no text, though it is valid JSON.
+        # An escape for half of a surrogate pair is valid JSON, but not a text.
         text.encode()
     return text
 

@@ -25,7 +25,7 @@ from slackwater.reader.transport.answers import Answer, Meaning, Reaction, answe
 from slackwater.timestamp import format_rfc3339
 
 CALL_ERRORS: Final = (grpc.RpcError, GoogleAPICallError, GoogleAuthError)
-# The program puts its own command line in the place of `slackwater run`.
+# The program replaces `slackwater run` by its own command line.
 _GO_ON: Final = (
     "`slackwater run --skip-to earliest`, which records the gap; in a notebook give the pipeline"
     " another name and a new checkpoint, and use start: earliest"

@@ -64,7 +64,7 @@ class FollowedPartition:
         complete_from_ns: from here on it holds all records; earlier ones were dropped.
         complete_through_ns: it holds all records at or before this time.
         is_in_order: False after a record that came out of order, or is another partition's. Then it
-            is of no use.
+            is useless.
         has_ended: the query has ended, and has shown the partition's end.
         size_bytes: about how much memory the records take.
     """

@@ -34,7 +34,7 @@ from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.worker_errors import encoded_errors
 
-try:  # Spark 4.2 has it, 4.1 has not.
+try:  # Spark 4.2 has it, 4.1 does not.
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow
 except ImportError:
 

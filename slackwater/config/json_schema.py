@@ -79,7 +79,7 @@ def whole_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_readable_default(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with a default as a file has it, and without a whole section's."""
+    """Return a schema with a default in a file's form, and without a whole section's."""
     default = schema.get("default")
     if isinstance(default, dict) and default:
         return {name: item for name, item in schema.items() if name != "default"}

@@ -35,7 +35,7 @@ from slackwater.timestamp import format_rfc3339, ns_to_seconds
 
 _TRANSACTIONS_PER_SECOND: Final = 60
 _CHURN_SECONDS: Final = 2
-# As shells have it: 128 and the signal's number.
+# As in shells: 128 and the signal's number.
 _ENDED_BY_SIGTERM: Final = 143
 
 

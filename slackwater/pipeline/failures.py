@@ -15,7 +15,7 @@ _DELAY_MAX_S: Final = 60.0
 _DOUBLINGS_MAX: Final = 10
 # How py4j begins the text of a Java exception.
 _JAVA_RAISED: Final = "An error occurred while calling"
-# A line of a trace that names an exception, but for one that only holds another trace.
+# A line of a trace that names an exception, except one that only holds another trace.
 _RAISED: Final = re.compile(
     r"(?:Caused by: )?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure)"
     r"(?!.*Traceback \(most recent call last\):$)(?:: .*)?)$"

@@ -47,7 +47,7 @@ class ProgressDeadline:
 
     Args:
         read_sign: returns something that differs whenever there was progress, or None if there is
-            nothing to wait for. It may hang: that is no progress either.
+            nothing to wait for. It may hang, which is not progress either.
         deadline_s: the seconds without progress that are too many.
         on_standstill: is called once, with these seconds.
         monotonic_s: a clock that never goes back.

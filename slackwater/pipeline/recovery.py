@@ -63,7 +63,7 @@ def recovery_command(*, stays: bool, file_option: str, pipeline: str | None) -> 
 
 
 def with_command(hint: str, command: str) -> str:
-    """Return a hint with the pipeline's own command line in the place of `slackwater run`."""
+    """Return a hint with the pipeline's own command line in place of `slackwater run`."""
     return hint.replace(f"`{_RUN} ", f"`{command} ").replace(f"`{_RUN}`", f"`{command}`")
 
 

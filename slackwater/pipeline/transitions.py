@@ -54,7 +54,7 @@ class State(Enum):
 
     @property
     def recorded(self) -> PipelineState | None:
-        """The state as the store has it; None if this process does not own the pipeline."""
+        """The state in the store's form; None if this process does not own the pipeline."""
         return self.value if isinstance(self.value, PipelineState) else None
 
 

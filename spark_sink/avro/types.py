@@ -32,7 +32,7 @@ def avro_schema(type_json: str) -> Schema:
     """Return the schema of a column's values other than NULL.
 
     Args:
-        type_json: the JSON of a column's type, as data change records have it.
+        type_json: the JSON of a column's type, as in data change records.
     """
     return _schema_and_converter(type_json)[0]
 

@@ -57,7 +57,7 @@ class Commit:
             before the first. Of a chunk of an initial scan it is that of the epoch before.
         line: that epoch's in the watermark log, which may lack it; None before the first.
         named_by: when the watermark log has this low watermark, the files have had their names;
-            None but for an epoch.
+            None unless for an epoch.
         is_chunk: whether the files are those of a chunk of a scan. They have had their names when
             there is a later commit. The log does not tell: it may have the scan's low watermark.
         files: an epoch's, a chunk's, or one that replaces those of many epochs; none if a process

@@ -42,7 +42,7 @@ class Disk:
 
     Args:
         folder: its path.
-        setting: as the settings have it.
+        setting: the path in the settings.
     """
 
     is_one_object = False

@@ -40,7 +40,7 @@ class EpochCompaction:
         """Compact all groups that are complete, and remove epochs that were replaced for long.
 
         Args:
-            keep_s: how many seconds epochs stay that were replaced; None for ever.
+            keep_s: the seconds for which replaced epochs stay; None for ever.
 
         Raises:
             PublishError: another process has taken the pipeline over, or the place fails.
@@ -135,7 +135,7 @@ def _by_epoch(names: Sequence[str], files: Sequence[Path]) -> dict[str, list[tup
 
 
 def _link(path: Path, target: Path) -> None:
-    """Have a file in another folder, too, without copying it if the system lets this user."""
+    """Link a file into another folder, or copy it if the system forbids the link."""
     try:
         target.hardlink_to(path)
     except FileNotFoundError:

@@ -29,7 +29,7 @@ _EXCLUDED: Final = (
 )
 _FS: Final = "spark.hadoop.fs"
 _AZURE_OAUTH: Final = "org.apache.hadoop.fs.azurebfs.oauth2.WorkloadIdentityTokenProvider"
-# Variables of a pod's workload identity, each with the setting that has it.
+# Variables of a pod's workload identity, each with its setting.
 _AZURE_IDENTITY: Final = {
     "AZURE_TENANT_ID": f"{_FS}.azure.account.oauth2.msi.tenant",
     "AZURE_CLIENT_ID": f"{_FS}.azure.account.oauth2.client.id",
@@ -65,7 +65,7 @@ class Connector:
     """A connector, with the packages and settings that Spark needs for it.
 
     Attributes:
-        name: by which registry.spark_confs() and `slackwater jars` have it.
+        name: in registry.spark_confs() and `slackwater jars`.
         schemes: of the URLs that it opens.
         artifact: how the name of its jar begins.
         packages: as GROUP:ARTIFACT:VERSION, or with a classifier behind it; {hadoop} and {aws_sdk}

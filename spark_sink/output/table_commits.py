@@ -1,4 +1,4 @@
-"""The log of a table: each commit lands once, and former owners can't add to it."""
+"""The log of a table: each commit is made once, and former owners can't add to it."""
 
 from __future__ import annotations
 

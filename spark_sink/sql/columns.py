@@ -43,7 +43,7 @@ class Column:
 
     @property
     def is_set_by_update(self) -> bool:
-        """Whether an update sets it: not the key, but for nanoseconds that a row may lack."""
+        """Whether an update sets it: not the key, except nanoseconds that a row may lack."""
         return not self.is_key or self.nanoseconds_of is not None
 
 
@@ -102,6 +102,6 @@ def _is_timestamp_key(column: Column) -> bool:
 
 
 def _nanoseconds(column: Column) -> Column:
-    # In PostgreSQL's dialect a table may have it: see mirror_table.require_own_names().
+    # In PostgreSQL's dialect a table may have it; mirror_table.require_own_names() refuses that.
     name = f"_{column.name}_nanoseconds"
     return Column(name, column.spanner_type, is_key=True, nanoseconds_of=column.name)

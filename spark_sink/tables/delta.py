@@ -136,7 +136,7 @@ class Delta(TableFormat):
         return rows_of(spark, path, self.storage_options, within=within)
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
-        """Read the table as its history has it at the published low watermark."""
+        """Read the table at the published low watermark, by its history."""
         from slackwater.spark_sink.tables.by_driver.delta_history import published_version
         from slackwater.spark_sink.tables.by_driver.delta_rows import rows_of
 

@@ -169,7 +169,7 @@ class MirrorTable(ManagedTable):
         return rows.where(~F.col(IS_MARKED_DELETED)) if self._keeps_deleted else rows
 
     def columns(self) -> tuple[Column, ...]:
-        """Return the mirror's columns, which are those of no key; none if it does not exist."""
+        """Return the mirror's columns, not marked as the key's; none if it does not exist."""
         if not self._format.exists(self._spark, self._path):
             return ()
         self._load_schema()
@@ -267,7 +267,7 @@ def require_own_names(table: str, columns: Sequence[Column], *, keeps_deleted: b
 
     Args:
         table: the full name of the Spanner table.
-        columns: the mirror's, but for those of deleted rows.
+        columns: the mirror's, except those of deleted rows.
         keeps_deleted: it has those, too.
 
     Raises:

@@ -30,7 +30,7 @@ class MergeId:
 
     @property
     def version(self) -> int:
-        """The low watermark in microseconds, as transaction identifiers have it."""
+        """The low watermark in microseconds, as in transaction identifiers."""
         return datetime_to_us(self.low_watermark)
 
     def is_before(self, version: int | None) -> bool:

@@ -22,7 +22,7 @@ from slackwater.pipeline.spark.jar_cache import file_name, ivy_folder, locked
 from slackwater.pipeline.spark.java import find_java
 
 _FETCH_S_MAX: Final = 600
-# As Spark's own settings of Ivy, but for two things. The description of a jar, of which nothing is
+# As Spark's own settings of Ivy, with two exceptions. The description of a jar, of which nothing is
 # needed, is not read: with its parents and what they import it can take minutes. And Maven's folder
 # on this machine is left out: where that has only the description, Ivy looks no further.
 _SETTINGS: Final = """<ivysettings>
@@ -55,7 +55,7 @@ def with_classified_jars(conf: Mapping[str, str], environ: Mapping[str, str]) ->
 
     Args:
         conf: the settings.
-        environ: of this process; DEFAULT_ARTIFACT_REPOSITORY replaces Maven's, as Spark has it.
+        environ: of this process; DEFAULT_ARTIFACT_REPOSITORY replaces Maven's, as in Spark.
 
     Raises:
         SparkFailedError: a jar can't be fetched.

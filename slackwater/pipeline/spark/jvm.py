@@ -194,8 +194,8 @@ def work_done(session: SparkSession) -> tuple[object, ...] | None:
     """Return counts that change with all work of tasks for a session.
 
     Returns:
-        Those of each stage that runs, but for stages of other sessions' queries; None if all
-        queries of the session wait for their next epoch.
+        Those of each running stage, except stages of other sessions' queries; None if all queries
+        of the session wait for their next epoch.
 
     Raises:
         Py4JError: the JVM does not answer.

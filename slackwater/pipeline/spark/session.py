@@ -130,7 +130,7 @@ def start_spark(
 
     Raises:
         SettingsError: the folder has no jars, the archive does not exist, or Spark's own settings
-            file has a setting that changes what lands.
+            file has a setting that changes the output.
         SparkFailedError: the JVM did not start, because a jar could not be fetched or for another
             reason that its output names.
     """

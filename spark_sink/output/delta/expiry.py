@@ -96,7 +96,7 @@ def remove_old_versions(
     """Remove versions that were replaced before a time, and the files that only they have.
 
     The versions from a checkpoint on stay, which was itself made before that time. No commit is
-    read that stays, but for those of a few checkpoints.
+    read that stays, except those of a few checkpoints.
 
     Args:
         log: the folder of the table's log.

@@ -147,7 +147,7 @@ def data_file(table: Table, file: DataFile, partition: Record | None = None) -> 
     Args:
         table: the table.
         file: the file.
-        partition: as a manifest has it; None to make it of the file's.
+        partition: as in a manifest; None to make it from the file's.
     """
     schema, spec = table.schema(), table.spec()
     stats = json.loads(file.stats) if file.stats else {}

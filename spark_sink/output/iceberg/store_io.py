@@ -156,7 +156,7 @@ class _Input(InputFile):
         store, name = self._files.place(self.location)
         return etag(store, name) is not None
 
-    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - FileIO has it so
+    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - of FileIO
         """Return the file's content as a stream."""
         if not is_object_store(self.location):
             return local_path_of(self.location).open("rb")
@@ -231,7 +231,7 @@ def files_of(table: Table) -> StoreIO:
 
 
 def local_path_of(location: str) -> Path:
-    """Return a location on a disk as Python has it: file:/x, file:///x or /x.
+    """Return a location on a disk as a path: of file:/x, file:///x or /x.
 
     Raises:
         ObjectStoreError: it is elsewhere.

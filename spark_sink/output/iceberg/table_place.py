@@ -100,7 +100,7 @@ def _opened(name: str, properties: str) -> Catalog:
 
 
 def location_of(path: str) -> str:
-    """Return a path or a URL as metadata have it."""
+    """Return a path or a URL in the form of metadata."""
     if is_object_store(path):
         return path.rstrip("/")
     # As it is: neither Hadoop nor this program takes %20 for a space.
@@ -131,7 +131,7 @@ def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, Any]:
     made: dict[str, Any] = {"pool_pre_ping": "true", **own}
     made |= {"type": _TYPES[kind], "py-io-impl": _IO}
     if "google" in own.get("rest.auth.type", "").lower():
-        # As Iceberg in Java has it: application default credentials.
+        # As in Iceberg for Java: application default credentials.
         made["auth"] = {"type": "google"}
     uri = own.get("uri", "")
     for java, python in _DATABASES.items():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.table import FileScanTask, Table
 
-# Before, there are no files of deletes.
+# Version 1 has no delete files.
 _WITH_DELETES: Final = 2
 
 
@@ -35,7 +35,7 @@ class IcebergVersion:
         files: the snapshot's.
         schema: the columns of new files.
         removed: files that are no longer the table's.
-        deletes: new files of deletes.
+        deletes: new delete files.
     """
 
     def __init__(self, table: Table) -> None:

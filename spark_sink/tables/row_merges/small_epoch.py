@@ -49,7 +49,7 @@ def latest_rows(changes: Mapping[str, RowChange], columns: Sequence[Column]) -> 
 
     Returns:
         The mirror's columns, IS_DELETED, IS_WHOLE, COMMIT_TIMESTAMP and, if a row is not whole,
-        IS_CHANGED with the name of each column that is none of the key's.
+        IS_CHANGED with the name of each column that is not the key's.
 
     Raises:
         ValueTypeError: a value is not of its column's type.
