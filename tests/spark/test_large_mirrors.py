@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,20 @@ def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_version, "LARGE", 0)
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_VALUES"])
-@pytest.mark.parametrize("deletes", ["apply", "mark"])
+# Each two of the three: formats, captures and deletes.
+WAYS = [
+    ("delta", "NEW_ROW", "apply"),
+    ("delta", "NEW_VALUES", "mark"),
+    ("iceberg", "NEW_ROW", "mark"),
+    ("iceberg", "NEW_VALUES", "apply"),
+]
+OTHER_WAYS = sorted({*product(FORMATS, ("NEW_ROW", "NEW_VALUES"), ("apply", "mark"))} - {*WAYS})
+
+
+@pytest.mark.parametrize(
+    ("file_format", "capture", "deletes"),
+    [*WAYS, *(pytest.param(*way, marks=pytest.mark.long) for way in OTHER_WAYS)],
+)
 @pytest.mark.usefixtures("all_are_large")
 def test_of_large_files_rows_are_marked_as_gone(
     session: SparkSession,

@@ -82,6 +82,9 @@ ANSWERS = {
     "mended": (MENDED, r"Keeps up: behind by [\d.]+ s", "ok", 1),
     "lost": (LOST, r"Behind by 25\.\d h: no epoch for 6\d min; Spanner no longer", "critical", 1),
 }
+# Each answer once, and a stalled partition among few and among many.
+CASES = {*((name, scenario.partitions) for name, (scenario, *_) in ANSWERS.items()), ("outage", 1)}
+OTHER_CASES = {*product(ANSWERS, [1, 3_000])} - CASES
 SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
 
 
@@ -151,7 +154,13 @@ def opened(browser: Browser, address: str, scheme: Literal["dark", "light"]) -> 
     assert not errors
 
 
-@pytest.mark.parametrize(("name", "partitions"), [*product(ANSWERS, [1, 3_000]), ("outage", 300)])
+@pytest.mark.parametrize(
+    ("name", "partitions"),
+    [
+        *sorted(CASES),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in sorted(OTHER_CASES)),
+    ],
+)
 def test_one_element_says_whether_the_pipeline_keeps_up(
     browser: Browser, tmp_path: Path, name: str, partitions: int
 ) -> None:

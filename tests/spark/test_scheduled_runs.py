@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,8 +28,31 @@ from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.mixed_load import SINGERS
 
-# More than a run reads with the epochs that it takes to catch up.
-ROWS = 4_000
+# More than a run reads with the epochs that it takes to catch up, or to end.
+ROWS, ROWS_A_CHUNK = 1_000, 200
+PARTITION_ALIVE_S = 20
+
+
+@contextmanager
+def ended_after_a_chunk(pipeline: Pipeline) -> Iterator[None]:
+    """End what this process runs, with a signal, as soon as some of a table has been read again.
+
+    `python -m tests.proofs.rescans` kills it.
+    """
+    is_over = threading.Event()
+
+    def end() -> None:
+        pipeline.wait("a chunk", lambda listed: listed[0].chunks or is_over.is_set())
+        if not is_over.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        ending.join()
 
 
 @pytest.mark.timeout(900)
@@ -34,8 +61,11 @@ ROWS = 4_000
     "kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.long)], ids=str
 )
 def test_scheduled_runs_finish_a_rescan_and_a_new_table(
-    kind: Kind, new_database: NewDatabase, tmp_path: Path
+    kind: Kind, new_database: NewDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rescanner = "slackwater.pipeline.epochs.rescanner"
+    monkeypatch.setattr(f"{rescanner}.FIRST_ROWS", ROWS_A_CHUNK)
+    monkeypatch.setattr(f"{rescanner}.next_rows", lambda rows, seconds: rows)
     dialect, capture, deletes, table_format = kind
     stream = new_database(dialect, ddl(dialect, capture), mixed_load.CHANGE_STREAM)
     insert_many(stream, ROWS)
@@ -52,12 +82,10 @@ def test_scheduled_runs_finish_a_rescan_and_a_new_table(
 
     assert run() == {}
     assert slackwater("rescan", "-c", config, "--table", SINGERS).returncode == 0
-    pipeline.service.start("--until-caught-up")
-    has_ended = pipeline.service.has_ended
-    before = pipeline.wait("a chunk", lambda listed: listed[0].chunks or has_ended())[0]
-    pipeline.service.kill()
-    assert before.chunks
-    assert before.state is RescanState.RUNNING
+    with ended_after_a_chunk(pipeline):
+        singers = run()[SINGERS]
+    assert singers.chunks
+    assert singers.state is RescanState.RUNNING
     singers = run()[SINGERS]
     assert (singers.reason, singers.state, singers.records) == (REQUESTED, RescanState.DONE, ROWS)
 

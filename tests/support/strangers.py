@@ -22,6 +22,8 @@ _SECONDS_MAX = 120
 # How long a port may say nothing to what it does not take. At one of Spark's JVM nobody answers.
 _SILENT_S = 5
 _LOCAL = "LocalSchedulerBackendEndpoint"
+# What is compiled twice, or collected side by side, takes longer than it saves.
+_SHORT_LIFE = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # What Spark asks of Java 17 for itself.
 _OPENED = ("java.lang", "java.lang.invoke", "java.net", "java.nio", "java.util", "sun.nio.ch")
 
@@ -194,7 +196,7 @@ def spark() -> Iterator[StrangersSpark]:
     """Run the other user's JVM."""
     jars = Path(str(pyspark.__file__)).parent / "jars"
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
-    java = [str(find_java().resolve()), "-Xmx512m", *opened, "-cp", f"{jars}/*"]
+    java = [str(find_java().resolve()), *_SHORT_LIFE, *opened, "-cp", f"{jars}/*"]
     command = [*become(), *java, "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", env=_environment()
