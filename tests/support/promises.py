@@ -44,7 +44,7 @@ README: Final[dict[str, tuple[str, ...]]] = {
     ),
     "kills the pipeline's whole process tree halfway. Then it compares the output": (
         f"{_SPARK}demo.py::test_a_demonstration_that_is_ended_leaves_no_process",
-        f"{_SPARK}kills.py::test_a_kill_within_an_epoch_loses_and_doubles_nothing",
+        f"{_STATES}a_pipeline_is_killed_paused_resumed_and_interrupted",
     ),
     "takes five minutes and no Spanner": (
         f"{_SPARK}quickstart.py::test_the_quick_start_runs_word_for_word",
@@ -52,8 +52,8 @@ README: Final[dict[str, tuple[str, ...]]] = {
     "without `[all]` the package reads change streams only": ("tests/unit/test_extras.py",),
     "slackwater init --project my-project": (_FIRST_MINUTES,),
     "slackwater run # the daemon; SIGTERM and Ctrl-C finish the epoch": (
-        f"{_SPARK}commands.py::test_ctrl_c_reaches_the_program_and_not_spark_and_drains_it",
-        f"{_SPARK}failures.py::test_sigterm_does_not_wait_for_a_spanner_that_is_silent",
+        f"{_STATES}a_pipeline_is_killed_paused_resumed_and_interrupted",
+        f"{_SPARK}page.py::test_the_page_shows_splits_merges_a_failure_with_its_remedy_and_a_stall",
     ),
     "slackwater run --until-caught-up": (_COMMANDS,),
     "slackwater status # does it keep up?": (_COMMANDS,),
@@ -151,7 +151,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         f"{_SPARK}rebuild_view.py::test_views_over_the_changelog_are_the_tables_by_value",
     ),
     "docs/operations.md::slackwater pause": (
-        f"{_STATES}a_pipeline_is_paused_resumed_stopped_and_drained",
+        f"{_STATES}a_pipeline_is_killed_paused_resumed_and_interrupted",
         f"{_STATES}one_of_two_pipelines_in_a_process_fails_alone_and_is_resumed",
     ),
     "docs/spanner.md::slackwater partitions": (_COMMANDS,),

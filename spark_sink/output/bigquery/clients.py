@@ -49,7 +49,7 @@ class Clients:
 
     @property
     def retry(self) -> Retry:
-        """How requests for tables and queries are repeated; their own way takes ten minutes."""
+        """The policy of repeating requests for tables and queries; the client's takes minutes."""
         from google.cloud.bigquery.retry import DEFAULT_RETRY
 
         return DEFAULT_RETRY.with_timeout(_RETRY_S)

@@ -64,6 +64,7 @@ def test_an_audit_looks_at_each_lock_file_whose_packages_are_used(
         "requirements.lock",
         "requirements-spark42.lock",
         "requirements-docs.lock",
+        "requirements-bigquery.lock",
         "deploy/sbom.lock",
     }
     assert set(files) == (every if locked == 0 else {"requirements.lock"})

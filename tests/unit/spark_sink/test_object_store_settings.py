@@ -82,6 +82,9 @@ def test_no_kind_refuses_a_format_in_any_place_or_needs_a_jar(kind: str, path: s
     formats = sink_kinds()[kind].formats
     assert {"delta", "iceberg"} <= set(formats)
     for file_format in formats:
+        if file_format == "bigquery":
+            # It has a place of its own.
+            continue
         sink = parse(kind=kind, path=path, checkpoint="c", format=file_format)
         assert sink.spark_needs == {kind}, file_format
 
