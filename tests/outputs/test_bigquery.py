@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from google.cloud.bigquery import SchemaField, Table
 
 from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError
 from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.output.bigquery import row_stream
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
 from slackwater.spark_sink.output.bigquery.clients import Clients
@@ -64,23 +66,25 @@ class Pipeline:
         log.take_over(lambda: logged)
         return log
 
-    def publish(self, log: FileLog, number: int, *, chunk: int | None = None) -> bool:
-        """Publish an epoch with one row; of a chunk the rows belong to no transaction."""
+    def publish(
+        self, log: FileLog, number: int, *, chunk: int | None = None, rows: int = 1
+    ) -> bool:
+        """Publish an epoch of equal rows; those of a chunk belong to no transaction."""
         kind = EPOCHS if chunk is None else CHUNKS
         at = START + timedelta(seconds=number)
-        rows = pa.table(
+        table = pa.table(
             {
-                "commit_timestamp": pa.array([at], US),
-                "low_watermark": pa.array([at], US),
-                "server_transaction_id": ["" if chunk is not None else str(number)],
-                "table_name": ["Orders"],
-                "number": [number],
+                "commit_timestamp": pa.array([at] * rows, US),
+                "low_watermark": pa.array([at] * rows, US),
+                "server_transaction_id": ["" if chunk is not None else str(number)] * rows,
+                "table_name": ["Orders"] * rows,
+                "number": [number] * rows,
             }
         )
         name = f"part-{uuid.uuid4()}"
         folder = StagingFolder(self.folder, log.owner).path(kind)
         folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, folder / name)
+        pq.write_table(table, folder / name)
         size = (folder / name).stat().st_size
         return log.publish([WrittenFile("", None, name, size)], at, owner=log.owner, chunk=chunk)
 
@@ -152,6 +156,35 @@ def test_a_stream_that_is_gone_is_none_if_its_rows_were_shown(pipeline: Pipeline
     successor = pipeline.new_process()
     assert pipeline.publish(successor, 2)
     assert pipeline.numbers() == [1, 2]
+
+
+def test_a_stream_that_is_gone_when_a_change_comes_is_replaced(pipeline: Pipeline) -> None:
+    log = pipeline.new_process()
+    pipeline.publish(log, 1)
+    pipeline.server.remove_streams()
+    assert pipeline.publish(log, 2)
+    assert pipeline.publish(log, 3)
+    assert pipeline.numbers() == [1, 2, 3]
+    assert pipeline.door.requests.count("CreateWriteStream") == 2
+
+
+@pytest.mark.parametrize("lost", ["before", "after"], ids=["requests", "answers"])
+def test_an_epoch_of_many_requests_is_appended_to_one_stream_though_some_are_lost(
+    pipeline: Pipeline, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_stream, "_REQUEST_MAX", 1)
+    requests = count(1)
+
+    def lose(method: str, name: str) -> None:
+        if method == "AppendRows" and next(requests) % 3 == 0:
+            raise RuntimeError("lost")
+
+    setattr(pipeline.door, lost, lose)
+    log = pipeline.new_process()
+    assert pipeline.publish(log, 1, rows=7)
+    assert pipeline.numbers() == [1] * 7
+    assert pipeline.door.requests.count("CreateWriteStream") == 1
+    assert pipeline.door.requests.count("AppendRows") == 10
 
 
 def test_rows_whose_stream_is_gone_are_read_again_by_the_remedy(pipeline: Pipeline) -> None:

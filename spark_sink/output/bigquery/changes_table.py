@@ -7,8 +7,9 @@ again changes nothing, so whoever finds the commit may do it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -66,15 +67,13 @@ class ChangesTable:
         """Append an epoch's rows to a stream; see Shown."""
         reader = FileReader.of(self._place.writer(owner, kind, PARQUET, ()))
 
-        def rows() -> Iterator[pa.RecordBatch]:
-            return reader.batches(written)
-
-        first = next(rows(), None)
+        batches = reader.batches(written)
+        first = next(batches, None)
         if first is None:
             # A chunk of a scan may have no rows.
             return []
         self._make(first.schema)
-        extent = self._stream.append(rows)
+        extent = self._stream.append(chain([first], batches))
         return [CommittedFile(name, content=extent.to_bytes())]
 
     def give_name(self, file: CommittedFile) -> None:

@@ -8,7 +8,7 @@ rows that are not flushed are never seen.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -20,7 +20,7 @@ from slackwater.spark_sink.errors import BigQueryError, PublishError
 from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
+    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, AppendRowsResponse
 
 # In bytes of Arrow: BigQuery takes requests of 20 MB, and advises 10 MB.
 _REQUEST_MAX: Final = 8 << 20
@@ -69,11 +69,8 @@ class RowStream:
         # The last rows, until they are shown.
         self._hidden: Extent | None = None
 
-    def append(self, read: Callable[[], Iterable[pa.RecordBatch]]) -> Extent:
-        """Append rows, which nobody sees yet.
-
-        Args:
-            read: returns them; the same ones, in the same batches, each time.
+    def append(self, batches: Iterable[pa.RecordBatch]) -> Extent:
+        """Append rows, of which there is one at least, and which nobody sees yet.
 
         Raises:
             BigQueryError: BigQuery refuses the rows.
@@ -82,17 +79,23 @@ class RowStream:
         if self._hidden is not None:
             # No commit has them: to show later rows of the stream would show these, too.
             self._name = self._hidden = None
-        address = self._clients.address
+        is_first = True
         try:
-            for attempt in _attempts():
-                with attempt, requests_to(address, "appending rows"):
-                    name = self._name or self._create()
-                    end = self._append(name, read())
+            for batch in _in_requests(batches):
+                try:
+                    self._append(batch)
+                except BigQueryError:
+                    if not (is_first and self._name is not None and self._next):
+                        raise
+                    # BigQuery removes a stream that nobody has used for days.
+                    self._name = None
+                    self._append(batch)
+                is_first = False
         except BaseException:
             self._name = None
             raise
-        self._next = end
-        self._hidden = Extent(name, end - 1)
+        assert self._name is not None  # noqa: S101 - there was a row
+        self._hidden = Extent(self._name, self._next - 1)
         return self._hidden
 
     def _create(self) -> str:
@@ -107,30 +110,32 @@ class RowStream:
         self._name, self._next = stream.name, 0
         return self._name
 
-    def _append(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """Append batches from the next offset on; return the offset after their rows."""
-        end = self._next
+    def _append(self, batch: pa.RecordBatch) -> None:
+        """Append a batch at the next offset; that it was appended before changes nothing."""
+        for attempt in _attempts():
+            with attempt, requests_to(self._clients.address, "appending rows"):
+                name = self._name or self._create()
+                answers = self._clients.rows.append_rows(
+                    iter([_request(name, self._next, batch)]),
+                    # The client's own way would send nothing the second time.
+                    retry=None,
+                    timeout=_TIMEOUT_S,
+                    metadata=[("x-goog-request-params", f"write_stream={quote(name, safe='')}")],
+                )
+                answer = next(iter(answers), None)
+                if answer is None:
+                    raise PublishError(f"{name}: no answer came.")
+                self._require_appended(name, answer)
+        self._next += batch.num_rows
 
-        def requests() -> Iterator[AppendRowsRequest]:
-            nonlocal end
-            for batch in _in_requests(batches):
-                yield _request(name, end, batch)
-                end += batch.num_rows
-
-        answers = self._clients.rows.append_rows(
-            requests(),
-            timeout=_TIMEOUT_S,
-            metadata=[("x-goog-request-params", f"write_stream={quote(name, safe='')}")],
-        )
-        for answer in answers:
-            if answer.row_errors:
-                first = answer.row_errors[0]
-                raise BigQueryError(f"{self._clients.address.id}: a row: {first.message}.")
-            if answer.error.code in _PASSING:
-                raise PublishError(f"{name}: {answer.error.message}")
-            if answer.error.code not in (0, _ALREADY_EXISTS):
-                raise BigQueryError(f"{name}: {answer.error.message}")
-        return end
+    def _require_appended(self, name: str, answer: AppendRowsResponse) -> None:
+        if answer.row_errors:
+            first = answer.row_errors[0]
+            raise BigQueryError(f"{self._clients.address.id}: a row: {first.message}.")
+        if answer.error.code in _PASSING:
+            raise PublishError(f"{name}: {answer.error.message}")
+        if answer.error.code not in (0, _ALREADY_EXISTS):
+            raise BigQueryError(f"{name}: {answer.error.message}")
 
     def flush(self, extent: Extent) -> None:
         """Show the rows of an extent, which may be another process's, unless they are shown.
