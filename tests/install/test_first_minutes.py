@@ -44,7 +44,7 @@ from tests.support.kafka_broker import read_topics, spark_conf
 from tests.support.truths import truth_of
 
 TABLES = ("Customers", "Orders", "Payments")
-WITHIN_S = 300
+WITHIN_S = 600
 PARTITION_ALIVE_S = 20
 # Spark 4.2 has formats for these.
 OF_TABLES = ("delta", "iceberg", "changelogs", "mirror")
