@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +45,20 @@ from tests.support.truths import truth_of
 TABLES = ("Customers", "Orders", "Payments")
 WITHIN_S = 600
 PARTITION_ALIVE_S = 20
-# Spark 4.2 has formats for these.
-OF_TABLES = ("delta", "iceberg", "changelogs", "mirror")
-OTHERS = tuple(sink for sink in SINKS if sink not in (*OF_TABLES, "bigquery"))
-# Many pipelines in one process cost little more than one. How Spanner is read is the same for each
-# sink, but for the mirror, which reads rows, too. Alone, a file is run as `init` wrote it; the
-# options by which BigQuery's stand-in is reached are no other sink's.
+# Two in one process cost little more than one. How Spanner is read is the same for each sink, but
+# for the mirror, which reads rows, too.
+PAIRS = (
+    ("delta", "iceberg"),
+    ("changelogs", "mirror"),
+    ("mirror", "parquet"),
+    ("json", "orc"),
+    ("kafka", "spark"),
+    # The options by which its stand-in is reached are no other sink's.
+    ("bigquery",),
+)
+# Alone, a file is run as `init` wrote it.
 CASES = [
-    pytest.param(
-        [*zip(OF_TABLES, cycle(Dialect), strict=False), ("mirror", Dialect.GOOGLE_STANDARD_SQL)],
-        id="tables",
-    ),
-    pytest.param([*zip(OTHERS, cycle(Dialect), strict=False)], id="others"),
-    pytest.param([("bigquery", Dialect.GOOGLE_STANDARD_SQL)], id="bigquery"),
+    *(pytest.param([*zip(pair, Dialect, strict=False)], id="-".join(pair)) for pair in PAIRS),
     *(
         pytest.param([(sink, dialect)], id=f"{sink}-{dialect.value}", marks=pytest.mark.long)
         for sink in SINKS
