@@ -13,14 +13,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import missing_files
 from slackwater.spark_sink.java import map_in_arrow
+from slackwater.spark_sink.output.deleted_rows import without
 from slackwater.spark_sink.output.file_writer import (
     RESULT_SCHEMA,
     FileWriter,
@@ -107,7 +106,7 @@ class FileReader:
                 deleted = self.deleted.get(file.staged or "")
                 opened = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
                 for first, batch in _rows(opened, self.schema, self.within):
-                    yield batch if deleted is None else _without(batch, first, deleted)
+                    yield without(batch, first, deleted)
 
     @contextmanager
     def _opened(self, file: WrittenFile, store: Callable[[], ObjectStore]) -> Iterator[Any]:
@@ -185,9 +184,3 @@ def _may_have(group: pq.RowGroupMetaData, within: RowRange) -> bool:
                 return True
             return within.may_have(bounds.min, bounds.max, bounds.null_count)
     return True
-
-
-def _without(batch: pa.RecordBatch, first: int, deleted: pa.Array) -> pa.RecordBatch:
-    """Return a file's rows without those at some places."""
-    places = pa.array(np.arange(first, first + batch.num_rows))
-    return batch.filter(pc.invert(pc.is_in(places, deleted)))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -89,30 +88,6 @@ def deleted_positions(
             is_of_file = pc.equal(read.column(_PATH).cast(pa.string()), location)
             arrays += read.filter(is_of_file).column(_POSITION).chunks
     return pa.concat_arrays(arrays) if arrays else None
-
-
-def without(rows: pa.Table, first: int, deleted: pa.Array | None) -> pa.Table:
-    """Return the rows at positions that are not deleted.
-
-    Args:
-        rows: some of a file's, in their order.
-        first: the position of the first of them.
-        deleted: see deleted_positions().
-    """
-    if deleted is None:
-        return rows
-    return rows.filter(pc.invert(are_deleted(first, rows.num_rows, deleted)))
-
-
-def are_deleted(first: int, size: int, deleted: pa.Array) -> pa.Array:
-    """Return for each row from a position on whether it is deleted.
-
-    Args:
-        first: the position of the first row.
-        size: the number of rows.
-        deleted: see deleted_positions().
-    """
-    return pc.is_in(pa.array(np.arange(first, first + size)), deleted)
 
 
 def _id(field: pa.Field) -> bytes | None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.spark_sink.output.deleted_rows import are_deleted
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 from slackwater.spark_sink.tables.row_merges.corrections import with_corrections
@@ -262,14 +263,3 @@ def _bounds(latest: pa.Table, key: Sequence[Column]) -> Iterator[tuple[str, tupl
         if pa.types.is_integer(values.type) and not values.null_count and len(values):
             bounds = pc.min_max(values).as_py()
             yield column.name, (bounds["min"], bounds["max"])
-
-
-def are_deleted(first: int, size: int, deleted: pa.Array) -> pa.Array:
-    """Return for each row of a file from a position on whether it is deleted.
-
-    Args:
-        first: the position of the first row.
-        size: the number of rows.
-        deleted: the positions of deleted rows.
-    """
-    return pc.is_in(pa.array(np.arange(first, first + size)), deleted)
