@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
@@ -98,6 +98,16 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             self.partition_by,
             self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE,
         )
+
+    @property
+    def place_path(self) -> str:
+        """Beside the checkpoint, if readers see the epochs in BigQuery; see SinkSettings."""
+        return f"{self.checkpoint}-log" if is_bigquery(self.path) else super().place_path
+
+    @property
+    def place_options(self) -> Mapping[str, str]:
+        """Those of storage_options that are not BigQuery's; see SinkSettings."""
+        return split_options(self.storage_options)[1]
 
     def _bigquery_table(self, place: EpochPlace) -> ChangesTable:
         from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable

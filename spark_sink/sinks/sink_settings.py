@@ -21,7 +21,6 @@ from slackwater.setting_values import Section, TextMapping
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.output.bigquery.address import is_bigquery, split_options
 from slackwater.spark_sink.output.hadoop_connectors import connectors_for
 from slackwater.spark_sink.output.hadoop_files import (
     require_catalog,
@@ -135,13 +134,13 @@ class SinkSettings(Section, ABC):
 
     @property
     def place_path(self) -> str:
-        """Where epochs are staged and committed: the path, unless it is BigQuery's."""
-        return f"{self.checkpoint}-log" if is_bigquery(self.path) else self.path
+        """Where epochs are staged and committed."""
+        return self.path
 
     @property
     def place_options(self) -> Mapping[str, str]:
-        """Those of storage_options that are of the object store with that place."""
-        return split_options(self.storage_options)[1]
+        """The options of the object store with that place."""
+        return self.storage_options
 
     @property
     def is_on_disk(self) -> bool:

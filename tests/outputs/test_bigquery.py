@@ -44,6 +44,12 @@ def door(server: BigQueryServer) -> Iterator[Door]:
         yield door
 
 
+def refuse_flushes(method: str, name: str) -> None:
+    """Let no flush arrive; for Door.before."""
+    if method == "FlushRows":
+        raise RuntimeError("the network is gone")
+
+
 @dataclass
 class Pipeline:
     """What one pipeline writes to a table of its own; each new process is another log."""
@@ -133,12 +139,7 @@ def test_rows_that_were_appended_and_not_committed_are_never_shown(pipeline: Pip
 
 def test_a_successor_shows_what_was_committed_and_not_shown(pipeline: Pipeline) -> None:
     log = pipeline.new_process()
-
-    def die(method: str, name: str) -> None:
-        if method == "FlushRows":
-            raise RuntimeError("the network is gone")
-
-    pipeline.door.before = die
+    pipeline.door.before = refuse_flushes
     with pytest.raises(Exception, match="showing rows"):
         pipeline.publish(log, 1)
     assert pipeline.numbers() == []
@@ -190,12 +191,7 @@ def test_an_epoch_of_many_requests_is_appended_to_one_stream_though_some_are_los
 def test_rows_whose_stream_is_gone_are_read_again_by_the_remedy(pipeline: Pipeline) -> None:
     log = pipeline.new_process()
     pipeline.publish(log, 1)
-
-    def die(method: str, name: str) -> None:
-        if method == "FlushRows":
-            raise RuntimeError("the network is gone")
-
-    pipeline.door.before = die
+    pipeline.door.before = refuse_flushes
     with pytest.raises(Exception, match="showing rows"):
         pipeline.publish(log, 2)
     pipeline.server.remove_streams()

@@ -54,6 +54,14 @@ SCHEMA: Final = pa.schema({"number": pa.int64()})
 NO_SPARK: Final = cast("SparkSession", None)
 
 
+def parquet(rows: pa.Table) -> bytes:
+    """Return a file with rows."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
 class Log(ABC):
     """A log, as one process commits numbers to it: those after the last one through another.
 
@@ -137,9 +145,7 @@ class Delta(Log):
         self.last = self._commits.last_version(APPLICATION) or 0
 
     def commit(self, through: int) -> bool:
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table({"number": range(self.last + 1, through + 1)}, SCHEMA), sink)
-        content = sink.getvalue().to_pybytes()
+        content = parquet(pa.table({"number": range(self.last + 1, through + 1)}, SCHEMA))
         name = f"part-{uuid.uuid4()}.parquet"
         self.objects.put(name, content)
         file = DataFile(name, len(content), {}, None)
@@ -207,10 +213,7 @@ class BigQuery(Files):
             "table_name": ["T"] * len(numbers),
             "number": list(numbers),
         }
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table(columns), sink)
-        content: bytes = sink.getvalue().to_pybytes()
-        return content
+        return parquet(pa.table(columns))
 
     @staticmethod
     def visible(url: str, store: ServedStore) -> list[int]:

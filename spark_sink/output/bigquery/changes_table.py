@@ -153,10 +153,9 @@ class ChangesTable:
             table = bigquery.Table(self.path, fields)
             table.time_partitioning = bigquery.TimePartitioning(field="commit_timestamp")
             table.clustering_fields = ["table_name"]
-            made = self._clients.tables.create_table(
+            there = self._clients.tables.create_table(
                 table, exists_ok=True, retry=self._clients.retry
             )
-            there = self._table() or made
         require_fields(self.path, there.schema, fields)
         self._is_ready = True
 

@@ -79,18 +79,11 @@ class RowStream:
         if self._hidden is not None:
             # No commit has them: to show later rows of the stream would show these, too.
             self._name = self._hidden = None
-        is_first = True
+        requests = _in_requests(batches)
         try:
-            for batch in _in_requests(batches):
-                try:
-                    self._append(batch)
-                except BigQueryError:
-                    if not (is_first and self._name is not None and self._next):
-                        raise
-                    # BigQuery removes a stream that nobody has used for days.
-                    self._name = None
-                    self._append(batch)
-                is_first = False
+            self._append_first(next(requests))
+            for batch in requests:
+                self._append(batch)
         except BaseException:
             self._name = None
             raise
@@ -109,6 +102,18 @@ class RowStream:
         )
         self._name, self._next = stream.name, 0
         return self._name
+
+    def _append_first(self, batch: pa.RecordBatch) -> None:
+        """Append an epoch's first batch, to a new stream if the one before does not take it."""
+        is_used = self._name is not None and self._next > 0
+        try:
+            self._append(batch)
+        except BigQueryError:
+            if not is_used:
+                raise
+            # BigQuery removes a stream that nobody has used for days.
+            self._name = None
+            self._append(batch)
 
     def _append(self, batch: pa.RecordBatch) -> None:
         """Append a batch at the next offset; that it was appended before changes nothing."""

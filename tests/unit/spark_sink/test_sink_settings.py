@@ -104,6 +104,10 @@ def test_options_of_bigquery_go_with_those_of_the_store_of_the_checkpoint(tmp_pa
         ({"partition_by": ["date"]}, "partition_by does not go with format bigquery"),
         ({"kind": "mirror"}, "'bigquery' is not a format of kind mirror"),
         (
+            {"kind": "mirror", "format": "delta"},
+            "path is bq://shop-prod/lake, which is neither on a local disk nor in an object store",
+        ),
+        (
             {"checkpoint": "out/checkpoint", "storage_options": {"aws_region": "x"}},
             "storage_options goes with a path in an object store",
         ),
