@@ -24,14 +24,13 @@ import psutil
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from bench.patterns import START_US, pattern_script
 from bench.service import service_settings
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
-from tests.synthetic.rows import PatternRows, ProtoPatternRows
-from tests.synthetic.script import Rows, Script, ScriptedPartition
+from tests.synthetic.script import Script
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
-START_US: Final = 1_769_850_000_000_000
 # Of a partition's records; wider apart where an epoch would cover less than a second.
 EVERY_US: Final = 80
 EPOCH_US_MIN: Final = 1_000_000
@@ -109,16 +108,14 @@ class Workload:
 
     def script(self) -> Script:
         """Return the change stream."""
-        partitions = tuple(
-            ScriptedPartition(f"p{number}", START_US - 1_000_000, rows=self._rows(number))
-            for number in range(self.partitions)
+        return pattern_script(
+            Dialect.GOOGLE_STANDARD_SQL,
+            self.mode,
+            self.partitions,
+            self.records,
+            self.every_us,
+            self.rows_per_message,
         )
-        rows = self.rows_per_message
-        return Script(Dialect.GOOGLE_STANDARD_SQL, partitions, rows, mode=self.mode)
-
-    def _rows(self, number: int) -> Rows:
-        rows = PatternRows(number, START_US, self.every_us, self.records // self.partitions)
-        return rows if self.mode is PartitionMode.IMMUTABLE_KEY_RANGE else ProtoPatternRows(rows)
 
 
 def landed(path: Path, file_format: str) -> int:

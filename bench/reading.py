@@ -28,6 +28,7 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 from google.cloud.spanner_v1.types import ChangeStreamRecord
 
+from bench.patterns import START_US, pattern_script
 from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
@@ -38,11 +39,9 @@ from slackwater.scheduler.epoch import cut_of, watermark_for_end
 from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import Plan
 from slackwater.timestamp import format_rfc3339
-from tests.synthetic.rows import PatternRows, ProtoPatternRows
-from tests.synthetic.script import Rows, Script, ScriptedPartition
+from tests.synthetic.script import Script
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
-START_US: Final = 1_769_850_000_000_000
 GO_VERSION: Final = "0.4.2"
 
 
@@ -67,20 +66,9 @@ class Case:
 
     def script(self) -> Script:
         """Return its change stream, with all records in the past and no partition's end."""
-        each = self.records // self.partitions
-        return Script(
-            self.dialect,
-            tuple(
-                ScriptedPartition(f"p{i}", START_US - 1_000_000, rows=self._rows(i, each))
-                for i in range(self.partitions)
-            ),
-            self.rows_per_message,
-            mode=self.mode,
+        return pattern_script(
+            self.dialect, self.mode, self.partitions, self.records, 10, self.rows_per_message
         )
-
-    def _rows(self, number: int, records: int) -> Rows:
-        rows = PatternRows(number, START_US, 10, records, dialect=self.dialect)
-        return ProtoPatternRows(rows) if self.is_mutable else rows
 
     @property
     def end_ns(self) -> int:
