@@ -131,16 +131,17 @@ class MirrorSource:
     spark: SparkSession
     handle: SourceHandle
     chosen: tuple[str, ...]
+    _pipeline: str
     _sink: MirrorSettings
     _filter: RecordFilter
 
     def mirror(self, table: str) -> tuple[DataFrame, int] | None:
         """Return a mirror's rows at the low watermark that it states, and that; None if none."""
-        path = f"{self._sink.path}/{plain_name(table)}"
+        path = f"{self._sink.path.rstrip('/')}/{plain_name(table)}"
         stated = read_mirror(
             self.spark,
             path,
-            self._sink.table_format,
+            self._sink.tables(self._pipeline),
             keeps_deleted=self._sink.deletes == "mark",
         )
         # Whole microseconds, like commit timestamps.
@@ -180,7 +181,9 @@ def mirror_source(settings: Settings, names: Sequence[str]) -> Iterator[MirrorSo
             class_archive=settings.spark.class_archive,
         )
         try:
-            yield MirrorSource(spark, handle, chosen, settings.sink, filter_of(settings))
+            yield MirrorSource(
+                spark, handle, chosen, settings.pipeline, settings.sink, filter_of(settings)
+            )
         finally:
             stop_spark(spark)
     finally:

@@ -131,6 +131,19 @@ class FileLog:
             log.remove_old()
         return True
 
+    def is_published(self, low_watermark: datetime, chunk: int | None) -> bool:
+        """Finish this process's last commit, and return whether an epoch or a chunk is visible.
+
+        Args:
+            low_watermark, chunk: see publish().
+
+        Raises:
+            ObjectStoreError, PublishError: see publish().
+        """
+        with self._lock, self._place.translating():
+            self._finish(self._log)
+            return self._is_published(epoch_name(low_watermark, chunk), low_watermark, chunk)
+
     def _require_same(self, owner: str) -> None:
         """Check that an owner's staged files are there: a successor removes them."""
         if owner != self.owner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
@@ -12,16 +12,11 @@ from pydantic import BeforeValidator, model_validator
 from slackwater.setting_values import listed
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import TABLE, Origin
-from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import BIGQUERY, JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.output.application import application_of
-from slackwater.spark_sink.output.bigquery.address import (
-    is_bigquery,
-    parse_address,
-    split_options,
-)
+from slackwater.spark_sink.output.bigquery.address import parse_address
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
@@ -50,6 +45,7 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
     """
 
     formats = _FORMATS
+    not_in_bigquery = (*TableSettings.not_in_bigquery, "partition_by")
     has_rescans = True
 
     kind: str = "changelog"
@@ -99,22 +95,12 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             self.maintenance_policy if self.compacts_epochs else NO_MAINTENANCE,
         )
 
-    @property
-    def place_path(self) -> str:
-        """Beside the checkpoint, if readers see the epochs in BigQuery; see SinkSettings."""
-        return f"{self.checkpoint}-log" if is_bigquery(self.path) else super().place_path
-
-    @property
-    def place_options(self) -> Mapping[str, str]:
-        """Those of storage_options that are not BigQuery's; see SinkSettings."""
-        return split_options(self.storage_options)[1]
-
     def _bigquery_table(self, place: EpochPlace) -> ChangesTable:
         from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
-        from slackwater.spark_sink.output.bigquery.clients import Clients
+        from slackwater.spark_sink.output.bigquery.dataset import Dataset
 
-        options, _ = split_options(self.storage_options)
-        return ChangesTable(Clients(parse_address(self.path), options), place)
+        address = parse_address(self.path)
+        return ChangesTable(Dataset(address, self.bigquery_options), address.table, place)
 
     def check(self) -> None:
         """Ask BigQuery, too; see SinkSettings."""
@@ -137,21 +123,8 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         return TableEpochs(commits, files, preparation, self.partition_by, policy)
 
     @model_validator(mode="after")
-    def _bigquery(self) -> Self:
-        if is_bigquery(self.path) != (self.format == BIGQUERY):
-            raise ValueError("format bigquery goes with a path such as bq://project/dataset only")
-        if self.format != BIGQUERY:
-            return self
-        try:
-            parse_address(self.path)
-        except BigQueryError as error:
-            raise ValueError(error.message) from error
-        for key in ("compact_every", "keep_versions", "partition_by"):
-            if key in self.model_fields_set:
-                raise ValueError(
-                    f"{key} does not go with format bigquery, which does that by itself"
-                )
-        if self.envelope != "record":
+    def _records_in_bigquery(self) -> Self:
+        if self.format == BIGQUERY and self.envelope != "record":
             raise ValueError("format bigquery has the envelope record only")
         return self
 

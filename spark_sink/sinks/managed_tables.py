@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.application import application_of, scan_application
+from slackwater.spark_sink.output.bigquery.address import names_a_table
 from slackwater.spark_sink.output.dead_letters import DeadLetters
 from slackwater.spark_sink.output.maintenance import (
     NO_MAINTENANCE,
@@ -27,10 +29,11 @@ from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
+from slackwater.spark_sink.tables.bigquery import BigQuery
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
 from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 from slackwater.spark_sink.tables.table_changes import AppendId
-from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.tables.table_store import TableStore
 from slackwater.timestamp import us_to_datetime
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
+    from slackwater.spark_sink.tables.table_access import TableAccess
 
 # The tables that are committed to at the same time.
 _TABLES_AT_ONCE: Final = 4
@@ -55,10 +58,13 @@ class ManagedTableSettings(TableSettings, ABC):
 
     Attributes:
         table_properties: of the tables that have to be made.
+        are_merged: the tables are mirrors.
         bad_records: stop at a value that does not have its column's type, or set its record aside.
     """
 
-    formats = tuple(TABLE_FORMATS)
+    formats = (*TABLE_FORMATS, BIGQUERY)
+    not_in_bigquery = (*TableSettings.not_in_bigquery, "table_properties")
+    are_merged: ClassVar[bool] = False
 
     format: str = "delta"
     table_properties: TextMapping = Field(default_factory=dict)
@@ -66,10 +72,38 @@ class ManagedTableSettings(TableSettings, ABC):
 
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Refuse names that folders and the tables in them can't have; see SinkSettings."""
-        made = self.table_format
+        made = self.tables("")
         for table, columns in tables.items():
             plain_name(table)
             require_possible_names(table, columns, made, self.table_properties)
+
+    def tables(self, pipeline: str) -> TableStore:
+        """Return where a pipeline's tables are."""
+        if self.format != BIGQUERY:
+            return self.table_format
+        return BigQuery(
+            self.path,
+            self.bigquery_options,
+            self.make_place(),
+            application_of(pipeline),
+            are_merged=self.are_merged,
+        )
+
+    def check(self) -> None:
+        """Ask BigQuery, too; see SinkSettings."""
+        super().check()
+        tables = self.tables("")
+        if isinstance(tables, BigQuery):
+            tables.log.dataset.check()
+
+    @model_validator(mode="after")
+    def _dataset(self) -> Self:
+        if names_a_table(self.path):
+            raise ValueError(
+                f"kind {self.kind} has a table for each of Spanner's: path is a dataset,"
+                " bq://PROJECT/DATASET"
+            )
+        return self
 
     @property
     def sets_bad_records_aside(self) -> bool:
@@ -81,9 +115,9 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
     """The base class of sinks that keep one table for each of Spanner's.
 
     Args:
-        place: of the tables' directories, each named by plain_name().
+        place: of staged epochs, and of the tables' directories, each named by plain_name().
         pipeline: the pipeline's name.
-        table_format: of the tables.
+        tables: where they are.
         record_filter: which records are written, and which of their columns.
         properties: of tables that are created.
         keeps_bad_records: records that can't be converted are set aside; otherwise the epoch fails.
@@ -99,18 +133,18 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         self,
         place: EpochPlace,
         pipeline: str,
-        table_format: TableFormat,
+        tables: TableStore,
         record_filter: RecordFilter | None = None,
         *,
         properties: Mapping[str, str] | None = None,
         keeps_bad_records: bool = False,
         policy: MaintenancePolicy = NO_MAINTENANCE,
     ) -> None:
-        self._path = place.path
-        self._format = table_format
+        self._path = tables.root or place.path
+        self._format = tables
         self._policy = policy
         self._maintenance = Maintenance(self._maintain, policy.every_s)
-        retention = table_format.retention_properties(policy.keep_s)
+        retention = tables.retention_properties(policy.keep_s)
         self._properties = {**retention, **(properties or {})}
         self._dead_letters = DeadLetters(
             place, is_enabled=keeps_bad_records, mod_columns=self._mod_columns()
@@ -122,7 +156,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         self._watermarks = WatermarkLog(place, pipeline)
         self._scanned_tables: dict[str, Sequence[Column]] = {}
         self._tables: dict[str, T] = {}
-        self._accesses: dict[str, DriverAccess] = {}
+        self._accesses: dict[str, TableAccess] = {}
 
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the log's last line, and the last commit to any table if it is later; see Sink.
@@ -131,12 +165,14 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
             ObjectStoreError, PublishError: the object store refuses, or does not answer.
         """
         self._staging.take_over(spark)
+        logged = self._watermarks.last()
+        of_all = self._format.take_over(lambda: logged.low_watermark if logged else None)
         # Somebody may have altered or removed tables.
         self._tables, self._accesses = {}, {}
         existing = [(spark, table) for table in self._existing_tables(spark)]
         versions = self._at_once(self._last_version, existing)
-        last = max((version for version in versions if version is not None), default=None)
-        committed = None if last is None else us_to_datetime(last)
+        times = [us_to_datetime(version) for version in versions if version is not None]
+        committed = max([*times, *([of_all] if of_all else [])], default=None)
         return output_position(self._watermarks.last(), committed, is_one_commit=False)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
@@ -152,9 +188,10 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         staged = self._scanned.read_staged(spark, chunk)
         scan = scan_application(self._application, low_watermark)
         append_id = AppendId(scan, version=chunk, low_watermark=low_watermark, chunk=chunk)
-        for row in staged.select("table_name").distinct().collect():
-            table = row["table_name"]
-            self._add(staged, table, self._scanned_tables[table], append_id)
+        tables = [row["table_name"] for row in staged.select("table_name").distinct().collect()]
+        with self._format.at_once(low_watermark, chunk=chunk):
+            for table in tables:
+                self._add(staged, table, self._scanned_tables[table], append_id)
         self._scanned.discard(chunk)
         return records
 
@@ -188,7 +225,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         """Take a table over, and return the version of its last epoch; None for none."""
         return self._access(spark, table).take_over()
 
-    def _access(self, spark: SparkSession, table: str) -> DriverAccess:
+    def _access(self, spark: SparkSession, table: str) -> TableAccess:
         """Return the access to a table."""
         if table not in self._accesses:
             path = self._place(table)

@@ -32,7 +32,7 @@ from slackwater.spark_sink.sql.latest_changes import columns_by_table
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, incomplete_error, low_watermark_at
 from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror, require_own_names
 from slackwater.spark_sink.tables.table_changes import MergeId
-from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.tables.table_store import TableStore
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class MirrorSettings(ManagedTableSettings):
     are_streamed = False
     has_rescans = True
     needs_all_changes = True
+    are_merged = True
 
     kind: str = "mirror"
     deletes: Literal["apply", "mark"] = "apply"
@@ -88,7 +89,7 @@ class MirrorSettings(ManagedTableSettings):
         return Mirrors(
             self.make_place(),
             origin.pipeline,
-            self.table_format,
+            self.tables(origin.pipeline),
             record_filter,
             DeletePolicy(self.deletes == "mark", self.when_recreated == "clear"),
             properties=self.table_properties,
@@ -112,7 +113,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         self,
         place: EpochPlace,
         pipeline: str,
-        table_format: TableFormat,
+        tables: TableStore,
         record_filter: RecordFilter | None = None,
         delete_policy: DeletePolicy = _APPLIED,
         *,
@@ -123,7 +124,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         super().__init__(
             place,
             pipeline,
-            table_format,
+            tables,
             record_filter,
             properties=properties,
             keeps_bad_records=keeps_bad_records,
@@ -289,7 +290,7 @@ class Mirrors(ManagedTables[MirrorTable]):
 
         # A table that is written again for a new type must not count as the epoch's MERGE.
         self._at_once(ensure_columns, changed.items())
-        with self._format.at_once():
+        with self._format.at_once(watermark, incomplete=self._unpublished):
             self._at_once(merge, {**changed, **unchanged}.items())
         return {*changed, *unchanged}
 
@@ -347,7 +348,10 @@ class Mirrors(ManagedTables[MirrorTable]):
             self._all_published_at = now
             changed = self._existing_tables(spark)
         merge_id = MergeId(self._application, watermark)
-        with self._format.at_once():
+        at_once = self._format.at_once(
+            watermark, is_stated=bool(changed), incomplete=self._unpublished
+        )
+        with at_once:
             self._at_once(
                 lambda table: self._access(spark, table).publish_watermark(merge_id),
                 [(table,) for table in changed if table not in self._unpublished],

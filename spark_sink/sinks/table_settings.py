@@ -6,6 +6,7 @@ import hashlib
 import re
 import tempfile
 from abc import ABC
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -13,8 +14,14 @@ from pydantic import BeforeValidator, model_validator
 
 from slackwater.own_folder import own_folder
 from slackwater.setting_values import Duration
-from slackwater.spark_sink.errors import ObjectStoreError
-from slackwater.spark_sink.output.maintenance import MaintenancePolicy
+from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError
+from slackwater.spark_sink.formats import BIGQUERY
+from slackwater.spark_sink.output.bigquery.address import (
+    is_bigquery,
+    parse_address,
+    split_options,
+)
+from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings
 from slackwater.spark_sink.tables.delta import Delta
@@ -47,9 +54,11 @@ class TableSettings(SinkSettings, ABC):
         compact_every: milliseconds after which small files become large ones; None for never.
         keep_versions: milliseconds for which a version that was replaced can still be read; None
             for ever.
+        not_in_bigquery: keys that say how files are kept.
         are_streamed: others may read the output as a stream, and continue where they stopped.
     """
 
+    not_in_bigquery: ClassVar[Sequence[str]] = ("compact_every", "keep_versions")
     are_streamed: ClassVar[bool] = True
 
     compact_every: Annotated[Annotated[int, Duration(60_000)] | None, _Never] = _HOUR_MS
@@ -66,8 +75,41 @@ class TableSettings(SinkSettings, ABC):
         return TABLE_FORMATS[self.format](self.catalog, self.storage_options)
 
     @property
+    def place_path(self) -> str:
+        """Beside the checkpoint, if the output is in BigQuery; see SinkSettings."""
+        return f"{self.checkpoint}-log" if is_bigquery(self.path) else super().place_path
+
+    @property
+    def place_options(self) -> Mapping[str, str]:
+        """Those of storage_options that are not BigQuery's; see SinkSettings."""
+        return split_options(self.storage_options)[1]
+
+    @property
+    def bigquery_options(self) -> Mapping[str, str]:
+        """BigQuery's own of storage_options."""
+        return split_options(self.storage_options)[0]
+
+    @model_validator(mode="after")
+    def _bigquery(self) -> Self:
+        if is_bigquery(self.path) != (self.format == BIGQUERY):
+            raise ValueError("format bigquery goes with a path such as bq://project/dataset only")
+        if self.format == BIGQUERY:
+            try:
+                parse_address(self.path)
+            except BigQueryError as error:
+                raise ValueError(error.message) from error
+            for key in self.not_in_bigquery:
+                if key in self.model_fields_set:
+                    raise ValueError(
+                        f"{key} does not go with format bigquery, which does that by itself"
+                    )
+        return self
+
+    @property
     def maintenance_policy(self) -> MaintenancePolicy:
         """The intervals of maintenance."""
+        if self.format == BIGQUERY:
+            return NO_MAINTENANCE
         every, keep = self.compact_every, self.keep_versions
         is_streamed = self.are_streamed and self.format == Delta.using
         if is_streamed and "keep_versions" not in self.model_fields_set:

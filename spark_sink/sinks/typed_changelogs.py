@@ -42,7 +42,7 @@ class TypedChangelogSettings(ManagedTableSettings):
         return TypedChangelogs(
             self.make_place(),
             origin.pipeline,
-            self.table_format,
+            self.tables(origin.pipeline),
             record_filter,
             properties=self.table_properties,
             keeps_bad_records=self.sets_bad_records_aside,
@@ -76,6 +76,12 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         self._watermarks.add(epoch_id, summary, low_watermark)
         self._begin_maintenance(spark)
 
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """Have tables that state one low watermark state it; see Sink."""
+        with self._format.at_once(low_watermark, is_stated=True):
+            pass
+        super().end_scan(spark, records, low_watermark)
+
     def _append(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, append_id: AppendId
     ) -> None:
@@ -100,7 +106,7 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
             by_table = SmallEpoch(records).columns_by_table()
-        with self._format.at_once():
+        with self._format.at_once(append_id.low_watermark):
             self._at_once(add, by_table.items())
 
     def _add_small(

@@ -86,7 +86,7 @@ class ChangelogTable(ManagedTable):
 
         Raises:
             ColumnValueError: a value is not of its column's type.
-            ObjectStoreError, PublishError: see DriverAccess.append_rows().
+            ObjectStoreError, PublishError: see TableAccess.append_rows().
         """
         schema, of_records = arrow_schema_of(self.schema), record_columns(columns, self.schema)
         rows = [

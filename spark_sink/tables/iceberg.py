@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
@@ -116,7 +116,14 @@ class Iceberg(TableFormat):
         # The watermark log's lines are the sink's.
         return IcebergAccess(spark, *self.log(path, application, has_lines=False))
 
-    def at_once(self) -> AbstractContextManager[None]:
+    def at_once(
+        self,
+        low_watermark: datetime,  # noqa: ARG002
+        *,
+        chunk: int | None = None,  # noqa: ARG002
+        is_stated: bool = False,  # noqa: ARG002
+        incomplete: Collection[str] = (),  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
         """Make commits visible at one moment, if the catalog is a REST catalog that can."""
         return self._at_once.collecting()
 

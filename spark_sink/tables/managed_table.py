@@ -14,19 +14,19 @@ from slackwater.spark_sink.tables.table_changes import (
     AppendId,
     MissingColumn,
 )
-from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.tables.table_store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
+    from slackwater.spark_sink.tables.table_access import TableAccess
 
 
 def require_possible_names(
     table: str,
     columns: Sequence[Column],
-    table_format: TableFormat,
+    table_format: TableStore,
     properties: Mapping[str, str],
 ) -> None:
     """Refuse a column whose name the format can't hold.
@@ -72,8 +72,8 @@ class ManagedTable(ABC):
         spark: SparkSession,
         path: str,
         table: str,
-        table_format: TableFormat,
-        access: DriverAccess,
+        table_format: TableStore,
+        access: TableAccess,
         *,
         properties: Mapping[str, str] | None = None,
     ) -> None:
@@ -112,7 +112,8 @@ class ManagedTable(ABC):
         is_new = self._schema is None
         if is_new:
             properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}
-            self._access.create(self._column_definitions(columns), properties)
+            key = [column.name for column in columns if column.is_key]
+            self._access.create(self._column_definitions(columns), properties, key)
             self._load_schema()
         if self._fits(columns):
             return is_new

@@ -24,7 +24,7 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     RowChange,
 )
 from slackwater.spark_sink.tables.table_changes import AppendId, MergeId, MergePolicy, MissingColumn
-from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.tables.table_store import TableStore
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3339
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from slackwater.spark_sink.output.row_range import RowRange
-    from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess
     from slackwater.spark_sink.tables.row_merges.corrections import Corrections
+    from slackwater.spark_sink.tables.table_access import TableAccess
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ class MirrorTable(ManagedTable):
         spark: SparkSession,
         path: str,
         table: str,
-        table_format: TableFormat,
-        access: DriverAccess,
+        table_format: TableStore,
+        access: TableAccess,
         *,
         keeps_deleted: bool = False,
         properties: Mapping[str, str] | None = None,
@@ -159,7 +159,7 @@ class MirrorTable(ManagedTable):
         """Return the rows that are not marked as deleted; None if the mirror does not exist.
 
         Args:
-            within: see TableFormat.read().
+            within: see TableStore.read().
         """
         from pyspark.sql import functions as F
 
@@ -288,7 +288,7 @@ def require_own_names(table: str, columns: Sequence[Column], *, keeps_deleted: b
 
 
 def read_mirror(
-    spark: SparkSession, path: str, table_format: TableFormat, *, keeps_deleted: bool = False
+    spark: SparkSession, path: str, table_format: TableStore, *, keeps_deleted: bool = False
 ) -> tuple[DataFrame, str] | None:
     """Read a mirror at the low watermark that it has published, without rows marked as deleted.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.outputs.changelog_tables import delta_changelog, iceberg_changelog
 from tests.outputs.epoch_files import epoch_files
-from tests.outputs.in_bigquery import bigquery_changelog
+from tests.outputs.in_bigquery import bigquery_changelog, bigquery_mirror
 from tests.outputs.mirror import delta_mirror, iceberg_mirror
 from tests.outputs.output import MakeOutput
 
@@ -17,4 +17,5 @@ OUTPUTS: dict[str, MakeOutput] = {
     "bigquery": bigquery_changelog,
     "mirror": delta_mirror,
     "iceberg_mirror": iceberg_mirror,
+    "bigquery_mirror": bigquery_mirror,
 }

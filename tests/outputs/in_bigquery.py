@@ -1,23 +1,28 @@
-"""A changelog in BigQuery, whose commits are on a disk."""
+"""Outputs in BigQuery, whose commits are on a disk."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 from google.api_core.exceptions import NotFound
 
-from slackwater.reader.change_stream import ChangeStream
-from slackwater.timestamp import datetime_to_rfc3339
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339
 from tests.outputs.changelog_tables import TableChangelog, with_epochs
+from tests.outputs.mirror import Mirror
 from tests.outputs.output import Output, Place, epoch_id, logged_records
+from tests.proofs.mirrors import Looker, Seen
+from tests.support import mixed_load
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
 from tests.support.object_stores import ServedStore
 
 _TABLE = f"`{PROJECT}.{DATASET}.changes`"
+_MARKS = f"`{PROJECT}.{DATASET}._slackwater`"
 
 
 class BigQueryChangelog(TableChangelog):
@@ -66,3 +71,85 @@ def bigquery_changelog(place: Place) -> Iterator[Output]:
     """Serve the table of a changelog in BigQuery."""
     with bigquery_server() as server, server.door() as door:
         yield BigQueryChangelog(place, server, door)
+
+
+class BigQueryMirror(Mirror):
+    """Mirrors that one transaction brings to a low watermark."""
+
+    moments = (
+        ("AppendRows", ""),
+        ("FlushRows", ""),
+        ("BEGIN TRANSACTION", ""),
+        ("CreateWriteStream", ""),
+        ("SELECT", ""),
+    )
+
+    def __init__(self, place: Place, server: BigQueryServer, door: Door) -> None:
+        super().__init__(place)
+        self.store = cast("ServedStore", door)
+        self._server, self._door = server, door
+
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {
+            **super().sink(),
+            "format": "bigquery",
+            "path": f"bq://{PROJECT}/{DATASET}",
+            "checkpoint": str(self._place.folder / "checkpoint"),
+            "storage_options": self._server.options(self._door),
+        }
+
+    def _new_looker(self, stream: ChangeStream) -> Looker:
+        return BigQueryLooker(self._server, stream, self._dialect)
+
+
+class BigQueryLooker(Looker):
+    """Compares mirrors with their tables, all at one low watermark."""
+
+    def __init__(self, server: BigQueryServer, stream: ChangeStream, dialect: Dialect) -> None:
+        super().__init__(Path(), stream, dialect)
+        self._server = server
+        self._at = 0
+
+    def look_now(self) -> set[str]:
+        """Compare all mirrors, if they have advanced."""
+        before = self._low_watermark()
+        if before is None or before <= self._at:
+            return set()
+        try:
+            seen = {name: self._current(name) for name in mixed_load.TABLES}
+        except NotFound:
+            # Some have no rows yet.
+            return set()
+        if self._low_watermark() != before:
+            return set()
+        self._at = before
+        for name, mirror in seen.items():
+            self._require_equal(name, Seen(mirror.rows, before))
+        return set(seen)
+
+    def _low_watermark(self) -> int | None:
+        try:
+            [row] = self._server.query(f"SELECT MAX(low_watermark) AS at FROM {_MARKS}")
+        except NotFound:
+            return None
+        return None if row["at"] is None else datetime_to_ns(row["at"])
+
+    def _current(self, name: str) -> Seen:
+        table = f"`{PROJECT}.{DATASET}.{name.replace('.', '_')}`"
+        return Seen(self._server.query(f"SELECT * FROM {table}"), None)
+
+    def _expected(self, name: str, at_ns: int | None) -> list[dict[str, Any]]:
+        """Return the rows without what arrays of BigQuery's can't have."""
+        rows = super()._expected(name, at_ns)
+        arrays = [c for c, kind in mixed_load.COLUMNS[name].items() if kind.startswith("ARRAY")]
+        for row in rows:
+            row.update({c: [value for value in row[c] or () if value is not None] for c in arrays})
+        return rows
+
+
+@contextmanager
+def bigquery_mirror(place: Place) -> Iterator[Output]:
+    """Serve the mirrors in BigQuery."""
+    with bigquery_server() as server, server.door() as door:
+        yield BigQueryMirror(place, server, door)

@@ -24,7 +24,7 @@ from tests.support.rest_catalog import rest_catalog
 _TABLES: Final = "tables"
 
 
-class _Mirror(Output):
+class Mirror(Output):
     """Mirrors of the tables of tests.support.mixed_load."""
 
     change_stream = mixed_load.CHANGE_STREAM
@@ -69,7 +69,7 @@ class _Mirror(Output):
         """Return what compares the mirrors with their tables."""
 
 
-class DeltaMirror(_Mirror):
+class DeltaMirror(Mirror):
     """Mirrors in an object store, into which the driver merges.
 
     There is no checkpoint beside them: a service on another machine has to do without the last one.
@@ -115,7 +115,7 @@ class DeltaMirror(_Mirror):
                 _download(files, info.path, copy)
 
 
-class IcebergMirror(InCatalog, _Mirror):
+class IcebergMirror(InCatalog, Mirror):
     """Mirrors in a REST catalog, whose requests are among the store's."""
 
     moments = (
@@ -131,7 +131,7 @@ class IcebergMirror(InCatalog, _Mirror):
 
     def sink(self) -> Mapping[str, Any]:
         """Return the section sink of the settings."""
-        return {**_Mirror.sink(self), **self.sink_at(_TABLES)}
+        return {**Mirror.sink(self), **self.sink_at(_TABLES)}
 
     def _new_looker(self, stream: ChangeStream) -> Looker:
         return Looker(self._place.folder / _TABLES, stream, self._dialect, self._catalog)

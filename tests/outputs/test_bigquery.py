@@ -20,7 +20,7 @@ from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery import row_stream
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
-from slackwater.spark_sink.output.bigquery.clients import Clients
+from slackwater.spark_sink.output.bigquery.dataset import Dataset
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
@@ -65,7 +65,8 @@ class Pipeline:
 
     def shown(self) -> ChangesTable:
         place = Disk(self.folder, str(self.folder))
-        return ChangesTable(Clients(self.address, self.server.options(self.door)), place)
+        dataset = Dataset(self.address, self.server.options(self.door))
+        return ChangesTable(dataset, self.table, place)
 
     def new_process(self, logged: datetime | None = None) -> FileLog:
         log = FileLog(Disk(self.folder, str(self.folder)), Form(PARQUET, PARQUET), self.shown())
@@ -263,7 +264,7 @@ def test_a_dataset_that_is_missing_is_named_with_the_command_that_makes_it(
     server: BigQueryServer, door: Door, tmp_path: Path
 ) -> None:
     place = Disk(tmp_path, str(tmp_path))
-    clients = Clients(TableAddress(PROJECT, "nowhere", "changes"), server.options(door))
+    dataset = Dataset(TableAddress(PROJECT, "nowhere", "changes"), server.options(door))
     with pytest.raises(BigQueryError, match="looking at the dataset was refused") as refused:
-        ChangesTable(clients, place).check()
+        ChangesTable(dataset, "changes", place).check()
     assert refused.value.hint == f"Make the dataset: bq mk --dataset {PROJECT}:nowhere"

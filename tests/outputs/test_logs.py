@@ -26,7 +26,7 @@ from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import PARQUET, TEXT
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
-from slackwater.spark_sink.output.bigquery.clients import Clients
+from slackwater.spark_sink.output.bigquery.dataset import Dataset
 from slackwater.spark_sink.output.bucket_place import Bucket
 from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.epoch_place import Form
@@ -200,8 +200,10 @@ class BigQuery(Files):
         super().__init__(url, store)
         address = TableAddress(PROJECT, DATASET, url.rpartition("/")[2])
         place = Bucket(url, store.options)
-        clients = Clients(address, self.server.options(self.doors[store.endpoint]))
-        self._log = FileLog(place, Form(PARQUET, PARQUET), ChangesTable(clients, place))
+        dataset = Dataset(address, self.server.options(self.doors[store.endpoint]))
+        self._log = FileLog(
+            place, Form(PARQUET, PARQUET), ChangesTable(dataset, address.table, place)
+        )
 
     def content(self, numbers: range) -> bytes:
         at = [START + timedelta(seconds=number) for number in numbers]

@@ -211,12 +211,16 @@ class Looker:
 
     def _require_equal(self, name: str, seen: Seen) -> tuple[int, int]:
         rows, marked = mirrored_rows(seen)
-        expected = spanner_rows(self._stream, self._dialect, name, seen.watermark_ns)
+        expected = self._expected(name, seen.watermark_ns)
         for row in (*rows, *expected):
             for column in NOT_MIRRORED:
                 row.pop(column, None)
         assert sorted(rows, key=repr) == sorted(expected, key=repr), (name, seen.watermark_ns)
         return len(rows), marked
+
+    def _expected(self, name: str, at_ns: int | None) -> list[dict[str, Any]]:
+        """Return a table's rows, at a time or as they are now."""
+        return spanner_rows(self._stream, self._dialect, name, at_ns)
 
 
 def run(

@@ -127,7 +127,9 @@ def verification(
     assert isinstance(settings.sink, MirrorSettings)
     handle = connect(settings)
     try:
-        source = MirrorSource(spark, handle, (), settings.sink, filter_of(settings))
+        source = MirrorSource(
+            spark, handle, (), settings.pipeline, settings.sink, filter_of(settings)
+        )
         yield ContinuousVerification(source, settings, store, Hurried(), (), repair=True)
     finally:
         handle.connection.close()

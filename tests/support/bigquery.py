@@ -8,6 +8,7 @@ Each process can have a door of its own, at which requests are held back or answ
 from __future__ import annotations
 
 import io
+import json
 import socket
 import subprocess
 import threading
@@ -27,7 +28,8 @@ from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
 from slackwater.testing.emulator import free_port
-from tests.support.object_stores import nothing
+from tests.support.http_forwarding import Application, forwarding_to, read_body
+from tests.support.object_stores import listening, nothing
 from tests.support.repository import ROOT
 
 PROJECT: Final = "shop-prod"
@@ -36,6 +38,8 @@ _PYTHON: Final = ROOT / ".venv-bigquery" / "bin" / "python"
 _SERVICE: Final = "google.cloud.bigquery.storage.v1.BigQueryWrite"
 _STARTED_S_MAX: Final = 120
 Hook = Callable[[str, str], None]
+# What the SQL of a job may be, besides a query.
+_KINDS: Final = ("BEGIN TRANSACTION", "ALTER TABLE", "CREATE")
 
 
 @dataclass
@@ -48,16 +52,18 @@ class _Stream:
 
 @dataclass
 class Door:
-    """The Storage Write API as one process reaches it.
+    """The two services as one process reaches them.
 
     Attributes:
-        endpoint: its host and port.
-        before, after: called with a method and the name of its stream or table; an error that they
-            raise is one of the network.
-        requests: the methods that were called, in order.
+        endpoint: the host and port of the Storage Write API.
+        rest: the URL for tables and queries.
+        before, after: called with a method and the name of its stream or table, or with the kind of
+            a job and its SQL; an error that they raise is one of the network.
+        requests: the methods and kinds that were called, in order.
     """
 
     endpoint: str = ""
+    rest: str = ""
     before: Hook = nothing
     after: Hook = nothing
     requests: list[str] = field(default_factory=list)
@@ -82,7 +88,7 @@ class BigQueryServer:
     def options(self, door: Door) -> dict[str, str]:
         """Return sink.storage_options for a process at a door."""
         return {
-            "bigquery.endpoint": self.rest,
+            "bigquery.endpoint": door.rest,
             "bigquery.storage.endpoint": f"http://{door.endpoint}",
         }
 
@@ -97,7 +103,7 @@ class BigQueryServer:
 
     @contextmanager
     def door(self) -> Iterator[Door]:
-        """Serve the Storage Write API at a port of its own."""
+        """Serve both at ports of their own."""
         door = Door()
         # Each is held back as long as a test likes.
         server = grpc.server(ThreadPoolExecutor(16))
@@ -105,9 +111,35 @@ class BigQueryServer:
         door.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         try:
-            yield door
+            with listening(self._jobs(door)) as door.rest:
+                yield door
         finally:
             server.stop(None)
+
+    def _jobs(self, door: Door) -> Application:
+        """Return the REST API, of which queries, transactions and DDL are noted."""
+        forward = forwarding_to(self.rest.removeprefix("http://"))
+
+        def noting(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            body = read_body(environ)
+            environ["wsgi.input"] = io.BytesIO(body)
+            if environ["REQUEST_METHOD"] in ("PATCH", "PUT"):
+                return self._altered(forward, environ, start_response)
+            text = query_of(body) if environ["REQUEST_METHOD"] == "POST" else None
+            if text is None:
+                return forward(environ, start_response)
+            kind = next((kind for kind in _KINDS if kind in text), "SELECT")
+            door.requests.append(kind)
+            try:
+                door.before(kind, text)
+                answer = forward(environ, start_response)
+                door.after(kind, text)
+            except Exception as error:  # noqa: BLE001 - whatever a test raises
+                start_response("503 Service Unavailable", [("Content-Type", "text/plain")])
+                return [str(error).encode()]
+            return answer
+
+        return noting
 
     def _handlers(self, door: Door) -> grpc.GenericRpcHandler:
         def through(call: Callable[[Any], Any], name: str, request: Any, context: Any) -> Any:
@@ -202,6 +234,31 @@ class BigQueryServer:
             schema=self.client.get_table(table).schema,
         )
         self.client.load_table_from_file(file, table, job_config=config).result()
+
+    def _altered(
+        self, forward: Application, environ: dict[str, Any], start_response: Any
+    ) -> Iterable[bytes]:
+        """Have a table altered; the emulator does not give a struct the fields that it gets."""
+        *_, dataset, _, name = environ["PATH_INFO"].split("/")
+        table = self.client.get_table(f"{PROJECT}.{dataset}.{name}")
+        rows = self.client.query(f"SELECT * FROM `{table.full_table_id.replace(':', '.')}`")
+        before = rows.to_arrow(create_bqstorage_client=False)
+        answer = list(forward(environ, start_response))
+        table.schema = self.client.get_table(table.reference).schema
+        self.client.delete_table(table.reference)
+        self.client.create_table(table)
+        self._load(f"{PROJECT}.{dataset}.{name}", before)
+        return answer
+
+
+def query_of(body: bytes) -> str | None:
+    """Return the SQL of a request for a job; None for other requests."""
+    try:
+        asked = json.loads(body)
+    except ValueError:
+        return None
+    text = asked.get("query", asked.get("configuration", {}).get("query", {}).get("query"))
+    return text if isinstance(text, str) else None
 
 
 @contextmanager

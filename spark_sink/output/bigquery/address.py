@@ -16,6 +16,7 @@ ENDPOINT: Final = "bigquery.endpoint"
 STORAGE_ENDPOINT: Final = "bigquery.storage.endpoint"
 OPTIONS: Final = (ENDPOINT, STORAGE_ENDPOINT)
 _PATH: Final = re.compile(rf"{SCHEME}://([a-z0-9.:-]+)/(\w+)(?:/([^/\\`]+))?/?")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ def is_bigquery(path: str) -> bool:
 def parse_address(path: str) -> TableAddress:
     """Return the table of a path such as bq://project/dataset/table.
 
+    A mark that a name can't have becomes an underscore: archive.Notes becomes archive_Notes.
+
     Raises:
         BigQueryError: the path has another form.
     """
@@ -59,7 +62,14 @@ def parse_address(path: str) -> TableAddress:
             f"path is {path}, which is no address of BigQuery's:"
             f" {SCHEME}://PROJECT/DATASET, or {SCHEME}://PROJECT/DATASET/TABLE."
         )
-    return TableAddress(match[1], match[2], match[3] or DEFAULT_TABLE)
+    table = _NOT_IN_NAMES.sub("_", match[3] or DEFAULT_TABLE)
+    return TableAddress(match[1], match[2], table)
+
+
+def names_a_table(path: str) -> bool:
+    """Return whether a path of BigQuery's names a table, not only a dataset."""
+    match = _PATH.fullmatch(path)
+    return match is not None and match[3] is not None
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

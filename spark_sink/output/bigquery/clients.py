@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _PLAIN: Final = "http://"
 # After that the pipeline tries the epoch again, and says so.
 _RETRY_S: Final = 30.0
+# Of a transaction, in the error's text: it has no other mark.
+_CONFLICT: Final = "concurrent update"
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,12 @@ class Clients:
     """The clients of BigQuery's two services, with the credentials of the environment.
 
     Attributes:
-        address: the table's.
+        project: the id of the project with the dataset.
         options: addresses of services other than the public ones; http:// ones have no TLS, and
             get no credentials.
     """
 
-    address: TableAddress
+    project: str
     options: Mapping[str, str]
 
     @cached_property
@@ -42,7 +44,7 @@ class Clients:
 
         endpoint = self.options.get(ENDPOINT)
         return bigquery.Client(
-            self.address.project,
+            self.project,
             AnonymousCredentials() if _is_plain(endpoint) else None,
             client_options=None if endpoint is None else {"api_endpoint": endpoint},
         )
@@ -84,7 +86,7 @@ def requests_to(address: TableAddress, purpose: str) -> Iterator[None]:
     Raises:
         BigQueryError: it refuses: for want of rights or credentials, for a dataset that is not
             there, or because it can't hold the rows.
-        PublishError: it fails, or does not answer.
+        PublishError: it fails, does not answer, or another transaction was first.
     """
     from google.api_core import exceptions
     from google.auth.exceptions import GoogleAuthError
@@ -98,6 +100,8 @@ def requests_to(address: TableAddress, purpose: str) -> Iterator[None]:
             "Give the process credentials: those of its machine, or GOOGLE_APPLICATION_CREDENTIALS",
         ) from error
     except refusals as error:
+        if _CONFLICT in error.message:
+            raise PublishError(f"{address.id}: {purpose} came second: {error.message}.") from error
         raise BigQueryError(
             f"{address.id}: {purpose} was refused: {error.message}.", _advice(error, address)
         ) from error

@@ -7,9 +7,8 @@ rows that are not flushed are never seen.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from slackwater.spark_sink.errors import BigQueryError, PublishError
+from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
 
 if TYPE_CHECKING:
@@ -44,25 +44,23 @@ class Extent:
     stream: str
     last: int
 
-    def to_bytes(self) -> bytes:
-        """Return what from_bytes() takes."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Extent:
-        """Return the extent that a commit holds."""
-        return cls(**json.loads(content))
+    @property
+    def table(self) -> str:
+        """The id of the table that the rows are appended to."""
+        return self.stream.rpartition("/streams/")[0].rpartition("/")[2]
 
 
 class RowStream:
     """The stream to which one process appends the rows of a table.
 
     Args:
-        clients: of the table.
+        clients: of the table's dataset.
+        address: the table's.
     """
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, address: TableAddress) -> None:
         self._clients = clients
+        self._address = address
         self._name: str | None = None
         # The offset of the next row.
         self._next = 0
@@ -92,14 +90,19 @@ class RowStream:
         return self._hidden
 
     def _create(self) -> str:
+        from google.api_core.exceptions import NotFound
         from google.cloud.bigquery_storage_v1.types import WriteStream
 
-        stream = self._clients.rows.create_write_stream(
-            parent=self._clients.address.resource,
-            write_stream=WriteStream(type_=WriteStream.Type.BUFFERED),
-            retry=None,
-            timeout=_TIMEOUT_S,
-        )
+        try:
+            stream = self._clients.rows.create_write_stream(
+                parent=self._address.resource,
+                write_stream=WriteStream(type_=WriteStream.Type.BUFFERED),
+                retry=None,
+                timeout=_TIMEOUT_S,
+            )
+        except NotFound as error:
+            # The table was there a moment ago: this service learns of new ones late.
+            raise PublishError(f"{self._address.id}: {error.message}") from error
         self._name, self._next = stream.name, 0
         return self._name
 
@@ -118,7 +121,7 @@ class RowStream:
     def _append(self, batch: pa.RecordBatch) -> None:
         """Append a batch at the next offset; that it was appended before changes nothing."""
         for attempt in _attempts():
-            with attempt, requests_to(self._clients.address, "appending rows"):
+            with attempt, requests_to(self._address, "appending rows"):
                 name = self._name or self._create()
                 answers = self._clients.rows.append_rows(
                     iter([_request(name, self._next, batch)]),
@@ -136,7 +139,7 @@ class RowStream:
     def _require_appended(self, name: str, answer: AppendRowsResponse) -> None:
         if answer.row_errors:
             first = answer.row_errors[0]
-            raise BigQueryError(f"{self._clients.address.id}: a row: {first.message}.")
+            raise BigQueryError(f"{self._address.id}: a row: {first.message}.")
         if answer.error.code in _PASSING:
             raise PublishError(f"{name}: {answer.error.message}")
         if answer.error.code not in (0, _ALREADY_EXISTS):
@@ -154,7 +157,7 @@ class RowStream:
 
         request: Any = FlushRowsRequest(write_stream=extent.stream, offset=extent.last)
         for attempt in _attempts():
-            with attempt, requests_to(self._clients.address, "showing rows"):
+            with attempt, requests_to(self._address, "showing rows"):
                 try:
                     self._clients.rows.flush_rows(request, retry=None, timeout=_TIMEOUT_S)
                 except exceptions.AlreadyExists:

@@ -7,8 +7,7 @@ written to any other.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import defaultdict
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,11 +27,15 @@ from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.table_commits import DataFile, TableCommits
 from slackwater.spark_sink.output.table_files import TableFiles, data_files
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.by_driver.large_epochs import collected
 from slackwater.spark_sink.tables.row_merges import file_merge
 from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge, MergedFile
+from slackwater.spark_sink.tables.table_access import (
+    TableAccess,
+    schema_of_columns,
+    schema_of_missing,
+)
 from slackwater.spark_sink.tables.table_changes import (
     LOW_WATERMARK_PROPERTY,
     SOURCE_TABLE_PROPERTY,
@@ -45,14 +48,13 @@ from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 # Makes a merge into the files of a version, whose columns new files have, too.
 MakeMerge = Callable[[Sequence[MergedFile], pa.Schema, ChangedRows | None], FileMerge]
 
 
-class DriverAccess(ABC):
-    """The access to one managed table: to create, alter, append to and merge into it.
+class DriverAccess(TableAccess):
+    """The TableAccess of a table in files.
 
     Args:
         spark: a session.
@@ -66,69 +68,42 @@ class DriverAccess(ABC):
         self._files = files
 
     def take_over(self) -> int | None:
-        """Fence former owners, and return the last epoch's version; None without a table.
-
-        Raises:
-            FileSystemError, ObjectStoreError, PublishError: see TableFiles and TableCommits.
-        """
+        """Fence former owners; see TableAccess."""
         self._files.take_over(self._spark)
         self._log.take_over()
         return self._log.last_version(self._log.application)
 
     def exists(self) -> bool:
-        """Return whether this process has taken the table over, or created it."""
+        """Return whether this process is the table's owner; see TableAccess."""
         return self._log.is_owner
 
     def source_table(self) -> str | None:
-        """Return the full name of the Spanner table that it was created for; None for others."""
+        """Return its property of that name; see TableAccess."""
         return self._log.property(SOURCE_TABLE_PROPERTY)
 
-    @abstractmethod
-    def schema(self) -> StructType:
-        """Return the columns as they are now."""
-
-    @abstractmethod
-    def rename_column(self, name: str, new_name: str) -> None:
-        """Rename a column, in one commit, for any reader of the format."""
-
-    def create(self, definitions: str, properties: Mapping[str, str]) -> None:
-        """Create the table.
-
-        Args:
-            definitions: the columns as CREATE TABLE lists them.
-            properties: the table's.
-
-        Raises:
-            FileSystemError, PublishError: see TableFiles.take_over() and TableCommits.open().
-        """
+    def create(
+        self,
+        definitions: str,
+        properties: Mapping[str, str],
+        key: Sequence[str],  # noqa: ARG002
+    ) -> None:
+        """Create the table; see TableAccess."""
         self._files.take_over(self._spark)
         self._log.properties = dict(properties)
-        self._log.open(_arrow_schema(definitions), ())
+        self._log.open(schema_of_columns(definitions), ())
 
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
-        """Add columns, in one commit."""
-        by_struct: defaultdict[str, list[str]] = defaultdict(list)
-        definitions = []
-        for column in columns:
-            if column.struct is None:
-                definitions.append(f"{identifier(column.name)} {column.kind}")
-            else:
-                by_struct[column.struct].append(f"{identifier(column.name)}: {column.kind}")
-        structs = (f"{name} STRUCT<{', '.join(fields)}>" for name, fields in by_struct.items())
-        self._log.add_columns(_arrow_schema(", ".join([*definitions, *structs])))
+        """Add columns, in one commit; see TableAccess."""
+        self._log.add_columns(schema_of_missing(columns))
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:
-        """Have tasks write rows; append them in one commit, unless the table has it."""
+        """Have tasks write rows, and append them; see TableAccess."""
         if not self._has(append_id):
             writer = self._writer(arrow_schema_of(rows.schema))
             self._commit(written_by_tasks(rows, writer), append_id)
 
     def append_rows(self, rows: pa.Table, append_id: AppendId) -> None:
-        """Append rows in one commit, unless the table has it, without a job of Spark's.
-
-        Raises:
-            ObjectStoreError, PublishError: see TableCommits.append().
-        """
+        """Append rows without a job of Spark's; see TableAccess."""
         if not self._has(append_id):
             self._commit(written_files_of(self._writer(rows.schema), rows), append_id)
 
@@ -139,18 +114,7 @@ class DriverAccess(ABC):
         merge_id: MergeId,
         policy: MergePolicy,
     ) -> None:
-        """Apply an epoch's changes in one commit, unless the table has its low watermark.
-
-        Args:
-            rows: as latest_rows() makes them; None for no changes.
-            columns: the columns of the rows, which the table has.
-            merge_id: identifies the merge.
-            policy: for deleted and unchanged rows.
-
-        Raises:
-            ObjectStoreError: the table can't be merged into, or Arrow can't hold its rows.
-            PublishError: see TableCommits.append().
-        """
+        """Apply an epoch's changes in one commit; see TableAccess."""
         files_max = file_merge.FILES_MAX
         if is_object_store(self._files.plain().path):
             files_max = file_merge.OBJECTS_MAX
@@ -171,29 +135,12 @@ class DriverAccess(ABC):
         merge_id: MergeId,
         policy: MergePolicy,
     ) -> None:
-        """Merge an epoch that Spark has folded, in the driver's memory; see merge().
-
-        Args:
-            latest: the rows of latest_changes().
-            columns: the columns of their rows.
-            targets: the same, under the names that the table has for them.
-            merge_id, policy: see merge().
-        """
+        """Merge an epoch that Spark has folded; see TableAccess."""
         rows = collected(latest, columns, targets, self._files.plain())
         self.merge(rows, targets, merge_id, policy)
 
     def publish_watermark(self, merge_id: MergeId) -> None:
-        """Write the table's low watermark to its properties, in RFC 3339.
-
-        Nothing is written if the table states a later low watermark, or has merged a later epoch: a
-        former owner that wakes up neither lowers it nor publishes a wrong one.
-
-        Args:
-            merge_id: of the epoch up to which it is complete.
-
-        Raises:
-            ObjectStoreError, PublishError: see TableCommits.append().
-        """
+        """Write the table's low watermark to its properties; see TableAccess."""
 
         def properties() -> Mapping[str, str]:
             published = self._log.property(LOW_WATERMARK_PROPERTY)
@@ -245,11 +192,3 @@ class DriverAccess(ABC):
         files = data_files(self._files, written)
         self._log.append(files, append_id.application, append_id.version)
         self._files.discard([])
-
-
-def _arrow_schema(definitions: str) -> pa.Schema:
-    """Return columns as CREATE TABLE lists them."""
-    from pyspark.sql.types import StructType
-
-    columns = StructType.fromDDL(definitions)
-    return arrow_schema_of(StructType(list(columns)))  # type: ignore[call-overload]

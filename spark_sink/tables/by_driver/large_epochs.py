@@ -41,7 +41,7 @@ def collected(
         targets: the same, under the table's names.
         files: of the table.
     """
-    rows = _changed_rows(latest, columns, targets)
+    rows = changed_rows(latest, columns, targets)
     writer = files.writer(())
     written = written_by_tasks(rows, writer)
     try:
@@ -51,10 +51,14 @@ def collected(
         files.discard(written)
 
 
-def _changed_rows(
+def changed_rows(
     latest: DataFrame, columns: Sequence[Column], targets: Sequence[Column]
 ) -> DataFrame:
-    """Return rows of latest_changes() in the columns of latest_rows(), under a table's names."""
+    """Return rows of latest_changes() in the columns of latest_rows(), under a table's names.
+
+    Args:
+        latest, columns, targets: see collected().
+    """
     from pyspark.sql import functions as F
 
     pairs = list(zip(columns, targets, strict=True))

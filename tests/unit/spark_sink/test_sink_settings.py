@@ -86,6 +86,12 @@ def test_in_bigquery_epochs_are_committed_beside_the_checkpoint(tmp_path: Path) 
     assert not on_disk.is_in_store
 
 
+@pytest.mark.parametrize("kind", ["changelogs", "mirror"])
+def test_tables_in_bigquery_have_their_log_beside_the_checkpoint(tmp_path: Path, kind: str) -> None:
+    sink = loaded(tmp_path, BIGQUERY | {"kind": kind}).sink
+    assert sink.place_path == f"{BIGQUERY['checkpoint']}-log"
+
+
 def test_options_of_bigquery_go_with_those_of_the_store_of_the_checkpoint(tmp_path: Path) -> None:
     options = {"bigquery.endpoint": "https://bigquery.example", "google_skip_signature": "true"}
     sink = loaded(tmp_path, BIGQUERY | {"storage_options": options}).sink
@@ -102,10 +108,11 @@ def test_options_of_bigquery_go_with_those_of_the_store_of_the_checkpoint(tmp_pa
         ({"envelope": "wrapped"}, "format bigquery has the envelope record only"),
         ({"compact_every": "1h"}, "compact_every does not go with format bigquery"),
         ({"partition_by": ["date"]}, "partition_by does not go with format bigquery"),
-        ({"kind": "mirror"}, "'bigquery' is not a format of kind mirror"),
+        ({"kind": "mirror", "path": "bq://shop-prod/lake/a"}, "path is a dataset, bq://"),
+        ({"kind": "mirror", "format": "delta"}, "format bigquery goes with a path such as bq://"),
         (
-            {"kind": "mirror", "format": "delta"},
-            "path is bq://shop-prod/lake, which is neither on a local disk nor in an object store",
+            {"kind": "changelogs", "table_properties": {"a": "b"}},
+            "table_properties does not go with format bigquery",
         ),
         (
             {"checkpoint": "out/checkpoint", "storage_options": {"aws_region": "x"}},

@@ -1,0 +1,138 @@
+"""The tables of a dataset of BigQuery's, as one process makes, alters and queries them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater.spark_sink.output.bigquery.address import TableAddress
+from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
+from slackwater.spark_sink.output.bigquery.row_stream import RowStream
+
+if TYPE_CHECKING:
+    from google.cloud import bigquery
+
+# Of DDL, a query or a transaction; then it is tried again.
+_JOB_S_MAX: Final = 600.0
+
+
+class Dataset:
+    """A dataset.
+
+    Args:
+        address: of any of its tables.
+        options: see Clients.
+    """
+
+    def __init__(self, address: TableAddress, options: Mapping[str, str]) -> None:
+        self._any = address
+        self._clients = Clients(address.project, options)
+        self._streams: dict[str, RowStream] = {}
+
+    @property
+    def id(self) -> str:
+        """Its id, with the project's."""
+        return f"{self._any.project}.{self._any.dataset}"
+
+    def address(self, table: str) -> TableAddress:
+        """Return the address of one of its tables."""
+        return replace(self._any, table=table)
+
+    def stream(self, table: str) -> RowStream:
+        """Return the stream by which this process appends to a table."""
+        if table not in self._streams:
+            self._streams[table] = RowStream(self._clients, self.address(table))
+        return self._streams[table]
+
+    def names(self) -> list[str]:
+        """Return the names of its tables and views.
+
+        Raises:
+            BigQueryError, PublishError: see requests_to().
+        """
+        with requests_to(self.address("*"), "listing tables"):
+            listed = self._clients.tables.list_tables(self.id, retry=self._clients.retry)
+            return [item.table_id for item in listed]
+
+    def table(self, name: str) -> bigquery.Table | None:
+        """Return a table as it is; None if there is none."""
+        from google.api_core.exceptions import NotFound
+
+        with requests_to(self.address(name), "looking at the table"):
+            try:
+                return self._clients.tables.get_table(
+                    self.address(name).id, retry=self._clients.retry
+                )
+            except NotFound:
+                return None
+
+    def make(
+        self,
+        name: str,
+        fields: Sequence[bigquery.SchemaField] = (),
+        *,
+        partitioning: bigquery.TimePartitioning | None = None,
+        clustered_by: Sequence[str] = (),
+        description: str | None = None,
+        query: str | None = None,
+    ) -> bigquery.Table:
+        """Make a table, or the view of a query, and return it; or the one that is there."""
+        from google.cloud import bigquery
+
+        with requests_to(self.address(name), "making the table"):
+            table = bigquery.Table(self.address(name).id, fields)
+            table.time_partitioning = partitioning
+            table.clustering_fields = list(clustered_by) or None
+            table.description = description
+            if query is not None:
+                table.view_query = query
+            return self._clients.tables.create_table(
+                table, exists_ok=True, retry=self._clients.retry
+            )
+
+    def set_fields(self, table: bigquery.Table, fields: Sequence[bigquery.SchemaField]) -> None:
+        """Give a table other columns: those that it has, and new ones.
+
+        Raises:
+            BigQueryError: it can't have them.
+            PublishError: it was altered since it was read, or does not answer.
+        """
+        table.schema = list(fields)
+        with requests_to(self.address(table.table_id), "adding columns"):
+            self._clients.tables.update_table(table, ["schema"], retry=self._clients.retry)
+
+    def run(self, text: str, purpose: str, table: str = "*", **values: Any) -> Any:
+        """Run a query or a script, which may be run again, and return its job's result.
+
+        Args:
+            text: {name} in it stands for a value.
+            purpose: for messages.
+            table: likewise.
+            values: times or texts, by name, for @name in the text.
+        """
+        from google.cloud import bigquery
+
+        parameters = [
+            bigquery.ScalarQueryParameter(name, _TYPES[type(value).__name__], value)
+            for name, value in values.items()
+        ]
+        config = bigquery.QueryJobConfig(query_parameters=parameters)
+        with requests_to(self.address(table), purpose):
+            job = self._clients.tables.query(
+                text, job_config=config, retry=self._clients.retry, job_retry=None
+            )
+            return job.result(retry=self._clients.retry, timeout=_JOB_S_MAX, job_retry=None)
+
+    def check(self) -> None:
+        """Ask whether the dataset is there.
+
+        Raises:
+            BigQueryError: it is not, or rights or credentials are missing.
+            PublishError: BigQuery does not answer.
+        """
+        with requests_to(self._any, "looking at the dataset"):
+            self._clients.tables.get_dataset(self.id, retry=self._clients.retry)
+
+
+_TYPES: Final = {"datetime": "TIMESTAMP", "NoneType": "TIMESTAMP", "str": "STRING"}

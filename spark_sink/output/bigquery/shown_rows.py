@@ -1,0 +1,126 @@
+"""Rows of BigQuery's tables, as a log of files has epochs shown in them.
+
+A commit of the log names buffered streams, each with the offset to which it is flushed. To flush it
+again changes nothing, so whoever finds the commit may do it.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.pool import ThreadPool
+from typing import Any, Final
+
+from slackwater.spark_sink.errors import BigQueryError
+from slackwater.spark_sink.output.bigquery.dataset import Dataset
+from slackwater.spark_sink.output.bigquery.row_stream import Extent, StreamGoneError
+from slackwater.spark_sink.output.commit_log import CommittedFile
+from slackwater.spark_sink.output.epoch_names import parse_epoch_name
+from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
+from slackwater.spark_sink.output.file_writer import WrittenFile
+
+# The chunks of a scan that are shown: their rows don't tell.
+_CHUNKS: Final = "_chunks"
+_FLUSHES_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    """The content of a commit.
+
+    Attributes:
+        extents: rows to show, in any order.
+        last: rows to show when those are; None for none.
+        merges: of rows that are shown, into other tables; in JSON.
+        incomplete: the full names of tables that lack rows then.
+    """
+
+    extents: Sequence[Extent]
+    last: Extent | None = None
+    merges: Sequence[Mapping[str, Any]] = ()
+    incomplete: Sequence[str] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return what from_bytes() takes."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> ShownChange:
+        """Return the change that a commit holds."""
+        fields = json.loads(content)
+        last = fields["last"]
+        return cls(
+            [Extent(**extent) for extent in fields["extents"]],
+            None if last is None else Extent(**last),
+            fields["merges"],
+            fields["incomplete"],
+        )
+
+
+class ShownRows(ABC):
+    """Shows epochs in tables of a dataset; see Shown.
+
+    Args:
+        dataset: the tables'.
+        place: where the epochs are staged, and their log is.
+    """
+
+    def __init__(self, dataset: Dataset, place: EpochPlace) -> None:
+        self._dataset = dataset
+        self._place = place
+        self._chunks = place.folder(_CHUNKS)
+
+    @abstractmethod
+    def gather(
+        self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
+    ) -> list[CommittedFile]:
+        """Append an epoch's rows to streams; see Shown."""
+
+    @abstractmethod
+    def first_after(self, name: str | None) -> str | None:
+        """Return the first epoch after another one; see Shown."""
+
+    @abstractmethod
+    def _has_rows(self, table: str, name: str) -> bool:
+        """Return whether rows of an epoch that were appended to a table are shown."""
+
+    @abstractmethod
+    def _finish(self, change: ShownChange, name: str) -> None:
+        """Do what comes after the rows are shown, unless it was done."""
+
+    def give_name(self, file: CommittedFile) -> None:
+        """Show the rows of a commit; see Shown.
+
+        Raises:
+            BigQueryError: the stream is gone, and its rows were never shown.
+        """
+        is_chunk = parse_epoch_name(file.name) is None
+        if is_chunk and self.has(file.name):
+            return
+        change = ShownChange.from_bytes(file.content or b"")
+        if len(change.extents) > 1:
+            with ThreadPool(_FLUSHES_AT_ONCE) as pool:
+                pool.starmap(self._flush, [(extent, file.name) for extent in change.extents])
+        for extent in (*(change.extents if len(change.extents) == 1 else ()), change.last):
+            if extent is not None:
+                self._flush(extent, file.name)
+        self._finish(change, file.name)
+        if is_chunk:
+            self._chunks.create(file.name, "")
+
+    def _flush(self, extent: Extent, name: str) -> None:
+        try:
+            self._dataset.stream(extent.table).flush(extent)
+        except StreamGoneError as error:
+            if not self._has_rows(extent.table, name):
+                raise BigQueryError(
+                    f"{self._dataset.id}.{extent.table}: the stream with the rows of {name} is"
+                    " gone, as BigQuery removes streams that nobody uses for days.",
+                    f"Remove the last file of {self._place.path}/_commits: they are read again",
+                ) from error
+
+    def has(self, name: str) -> bool:
+        """Return whether a chunk of a scan is shown; see Shown."""
+        return self._chunks.read(name) is not None

@@ -1,0 +1,5 @@
+"""Typed changelogs and mirrors in a dataset of BigQuery's.
+
+- dataset_log: the commits of all tables, of which each is an epoch.
+- bigquery_access: one table; merge: the SQL by which an epoch becomes a mirror's.
+"""

@@ -1,0 +1,274 @@
+"""A managed table in BigQuery: a typed changelog, or a mirror."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import BigQueryError
+from slackwater.spark_sink.output.bigquery.schema import fields_of, schema_of, with_fields
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.by_driver.large_epochs import changed_rows
+from slackwater.spark_sink.tables.in_bigquery.dataset_log import (
+    MARKS,
+    PIPELINE_PROPERTY,
+    DatasetLog,
+    properties_of,
+)
+from slackwater.spark_sink.tables.in_bigquery.merge import (
+    STAGED_AT,
+    StagedRows,
+    TableMerge,
+    marked,
+    staged_changes,
+    table_merge,
+)
+from slackwater.spark_sink.tables.row_merges.corrections import with_corrections
+from slackwater.spark_sink.tables.row_merges.row_changes import LATEST
+from slackwater.spark_sink.tables.table_access import (
+    TableAccess,
+    schema_of_columns,
+    schema_of_missing,
+)
+from slackwater.spark_sink.tables.table_changes import (
+    SOURCE_TABLE_PROPERTY,
+    AppendId,
+    MergeId,
+    MergePolicy,
+    MissingColumn,
+)
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
+
+if TYPE_CHECKING:
+    from google.cloud import bigquery
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from slackwater.spark_sink.output.row_range import RowRange
+
+# Rows are merged at once; after days the rest of their commit may be gone.
+_STAGED_MS: Final = 7 * 24 * 3_600_000
+# BigQuery's documentation, "Clustered tables".
+_CLUSTERED_MAX: Final = 4
+_CLUSTERED: Final = frozenset({"STRING", "INTEGER", "BOOLEAN", "DATE", "TIMESTAMP", "NUMERIC"})
+# What is read beside a mirror's rows: no table's column is called so.
+_AT: Final = f"{LATEST}low_watermark"
+_LACK: Final = f"{LATEST}incomplete"
+_IS_ROW: Final = f"{LATEST}is_row"
+
+
+class BigQueryAccess(TableAccess):
+    """The TableAccess of a table in BigQuery.
+
+    Args:
+        log: of all tables of the dataset.
+        name: the table's.
+    """
+
+    def __init__(self, log: DatasetLog, name: str) -> None:
+        self._log = log
+        self._name = name
+        self._dataset = log.dataset
+        self._id = log.dataset.address(name).id
+        # The tables for staged rows.
+        self._made: set[str] = set()
+
+    def take_over(self) -> None:
+        """Do nothing: the log of all tables is taken over; see TableAccess."""
+
+    def exists(self) -> bool:
+        """Return whether there is the table; see TableAccess.
+
+        Raises:
+            BigQueryError: it is another pipeline's, or somebody else's.
+        """
+        return self._own() is not None
+
+    def _own(self) -> bigquery.Table | None:
+        """Return the table as it is; None if there is none."""
+        table = self._dataset.table(self._name)
+        if table is not None:
+            owner = properties_of(table).get(PIPELINE_PROPERTY)
+            if owner != self._log.pipeline:
+                whose = "was not made by slackwater" if owner is None else f"is that of {owner!r}"
+                raise BigQueryError(
+                    f"{self._id}: the table {whose}.",
+                    "Name a dataset of its own for this pipeline, or rename the table",
+                )
+        return table
+
+    def source_table(self) -> str | None:
+        """Return what the table's description says; see TableAccess."""
+        table = self._dataset.table(self._name)
+        return None if table is None else properties_of(table).get(SOURCE_TABLE_PROPERTY)
+
+    def schema(self) -> StructType:
+        """Return the columns as they are now; see TableAccess."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(schema_of(self._existing().schema))
+
+    def _existing(self) -> bigquery.Table:
+        table = self._own()
+        if table is None:
+            raise BigQueryError(f"{self._id}: the table is gone.")
+        return table
+
+    def create(self, definitions: str, properties: Mapping[str, str], key: Sequence[str]) -> None:
+        """Make the table, and a changelog's view; see TableAccess."""
+        from google.cloud import bigquery
+
+        fields = fields_of(schema_of_columns(definitions))
+        by_name = {field.name: field.field_type for field in fields}
+        clustered = [name for name in key if by_name.get(name) in _CLUSTERED][:_CLUSTERED_MAX]
+        by_day = bigquery.TimePartitioning(field="commit_timestamp")
+        self._dataset.make(
+            self._name,
+            fields,
+            partitioning=None if self._log.are_merged else by_day,
+            clustered_by=clustered if self._log.are_merged else (),
+            description=json.dumps({**properties, PIPELINE_PROPERTY: self._log.pipeline}),
+        )
+        self._own()
+        if not self._log.are_merged:
+            self._make_cut()
+
+    def _make_cut(self) -> None:
+        """Make the view of the rows up to the low watermark of all tables."""
+        marks = self._dataset.address(MARKS).id
+        pipeline = json.dumps(self._log.pipeline, ensure_ascii=False)
+        self._dataset.make(
+            f"_cut_{self._name}",
+            query=f"SELECT * FROM `{self._id}` WHERE low_watermark <="
+            f" (SELECT MAX(low_watermark) FROM `{marks}` WHERE pipeline = {pipeline})",
+        )
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Rename a column; see TableAccess."""
+        table = self._id
+        text = f"ALTER TABLE `{table}` RENAME COLUMN `{name}` TO `{new_name}`"
+        self._dataset.run(text, "renaming a column", self._name)
+
+    def add_columns(self, columns: Sequence[MissingColumn]) -> None:
+        """Add columns; see TableAccess."""
+        table = self._existing()
+        added = fields_of(schema_of_missing(columns))
+        self._dataset.set_fields(table, with_fields(table.schema, added))
+
+    def append(self, rows: DataFrame, append_id: AppendId) -> None:  # noqa: ARG002
+        """Have tasks write rows, and append them; see TableAccess."""
+        if self._log.are_merged:
+            # Rows that were appended to a mirror's table could not be merged into for a while.
+            written = pa.Table.from_batches(self._log.written(rows), arrow_schema_of(rows.schema))
+            self._insert(written)
+        elif self._log.is_open:
+            self._log.append(self._name, self._log.written(rows))
+
+    def append_rows(self, rows: pa.Table, append_id: AppendId) -> None:  # noqa: ARG002
+        """Append rows without a job of Spark's; see TableAccess."""
+        if self._log.is_open:
+            self._log.append(self._name, rows.to_batches())
+
+    def merge(
+        self,
+        rows: pa.Table | None,
+        columns: Sequence[Column],
+        merge_id: MergeId,  # noqa: ARG002
+        policy: MergePolicy,
+    ) -> None:
+        """Stage an epoch's changes, for the transaction of all mirrors; see TableAccess."""
+        if not self._log.is_open:
+            return
+        if rows is not None and policy.corrected is not None:
+            rows = with_corrections(rows, policy.corrected, columns)
+        staged = None if rows is None else self._stage(staged_changes(rows, columns))
+        self._log.merge(table_merge(self._id, staged, rows, columns, policy))
+
+    def _insert(self, rows: pa.Table) -> None:
+        """Stage rows of a scan's chunk, for the transaction that inserts them."""
+        if self._log.is_open and rows.num_rows:
+            staged = self._stage(rows)
+            self._log.merge(TableMerge(self._id, rows.column_names, staged, is_insertion=True))
+
+    def _stage(self, rows: pa.Table) -> StagedRows:
+        """Append rows to the table for rows of their columns on their way to this one."""
+        from google.cloud import bigquery
+
+        fields = fields_of(marked(rows.slice(0, 0), StagedRows("", "", 0, 0)).schema)
+        shape = json.dumps([field.to_api_repr() for field in fields]).encode()
+        name = f"_staged_{self._name}_{hashlib.sha256(shape).hexdigest()[:8]}"
+        if name not in self._made:
+            by_hour = bigquery.TimePartitioning("HOUR", STAGED_AT, _STAGED_MS)
+            self._dataset.make(name, fields, partitioning=by_hour)
+            self._made.add(name)
+        at_us = datetime_to_us(datetime.now(UTC))
+        table = self._dataset.address(name).id
+        staged = StagedRows(table, uuid.uuid4().hex, at_us, rows.num_rows)
+        self._log.append(name, marked(rows, staged).to_batches())
+        return staged
+
+    def merge_large(
+        self,
+        latest: DataFrame,
+        columns: Sequence[Column],
+        targets: Sequence[Column],
+        merge_id: MergeId,
+        policy: MergePolicy,
+    ) -> None:
+        """Merge an epoch that Spark has folded, in the driver's memory; see TableAccess."""
+        rows = changed_rows(latest, columns, targets)
+        made = pa.Table.from_batches(self._log.written(rows), arrow_schema_of(rows.schema))
+        self.merge(made, targets, merge_id, policy)
+
+    def publish_watermark(self, merge_id: MergeId) -> None:
+        """Do nothing: all tables state one low watermark, when their commit is made."""
+
+    def maintain(self, keep_s: float | None) -> None:
+        """Do nothing: BigQuery does that; see TableAccess."""
+
+    def read(self, spark: SparkSession, within: RowRange | None = None) -> DataFrame:
+        """Return the rows as they are now; see TableStore."""
+        condition = "TRUE"
+        if within is not None:
+            limits = [(">=", within.least), ("<=", within.greatest)]
+            condition = " AND ".join(
+                f"`{within.column}` {order} {json.dumps(limit, ensure_ascii=False)}"
+                for order, limit in limits
+                if limit is not None
+            )
+            condition = f"(`{within.column}` IS NULL OR ({condition}))" if condition else "TRUE"
+        text = f"SELECT * FROM `{self._id}` WHERE {condition}"
+        return self._frame(spark, self._rows(text))
+
+    def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
+        """Return the rows, and the low watermark that they have; None without one."""
+        marks = self._dataset.address(MARKS).id
+        pipeline = json.dumps(self._log.pipeline, ensure_ascii=False)
+        # By one query, so that both are of one moment. A mirror may have no rows.
+        rows = self._rows(
+            f"SELECT * FROM (SELECT low_watermark AS {_AT}, incomplete AS {_LACK} FROM `{marks}`"
+            f" WHERE pipeline = {pipeline} AND chunk IS NULL)"
+            f" LEFT JOIN (SELECT *, TRUE AS {_IS_ROW} FROM `{self._id}`) ON TRUE"
+        )
+        if not rows.num_rows:
+            return None
+        at, lack = (rows.column(name)[0].as_py() for name in (_AT, _LACK))
+        if at is None or self.source_table() in lack:
+            return None
+        return self._frame(spark, rows.filter(rows.column(_IS_ROW))), datetime_to_rfc3339(at)
+
+    def _rows(self, text: str) -> pa.Table:
+        result = self._dataset.run(text, "a query", self._name)
+        return result.to_arrow(create_bqstorage_client=False)
+
+    def _frame(self, spark: SparkSession, rows: pa.Table) -> DataFrame:
+        schema = schema_of(self._existing().schema)
+        frame: DataFrame = spark.createDataFrame(rows.select(schema.names).cast(schema))
+        return frame

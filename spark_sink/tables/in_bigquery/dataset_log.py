@@ -1,0 +1,281 @@
+"""The log of all tables of one pipeline in a dataset: each commit is an epoch, for all of them.
+
+It is a log of files, in the place where epochs are staged. What a commit shows are the rows of
+buffered streams. Those of a mirror's are then merged by one transaction for all mirrors, which also
+moves the low watermark; those of typed changelogs are the tables' own, and the low watermark is a
+row that is shown last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from itertools import chain
+from multiprocessing.pool import ThreadPool
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.output.bigquery.dataset import Dataset
+from slackwater.spark_sink.output.bigquery.row_stream import Extent
+from slackwater.spark_sink.output.bigquery.schema import fields_of, stored_batches
+from slackwater.spark_sink.output.bigquery.shown_rows import ShownChange, ShownRows
+from slackwater.spark_sink.output.commit_log import CommittedFile
+from slackwater.spark_sink.output.epoch_names import epoch_name, parse_epoch_name
+from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
+from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
+from slackwater.spark_sink.output.file_reader import FileReader
+from slackwater.spark_sink.output.file_writer import WrittenFile, written_by_tasks
+from slackwater.spark_sink.tables.in_bigquery.merge import TABLES_MAX, TableMerge, transaction
+from slackwater.timestamp import datetime_to_us
+
+if TYPE_CHECKING:
+    from google.cloud import bigquery
+    from pyspark.sql import DataFrame
+
+# The table with the low watermarks of pipelines.
+MARKS: Final = "_slackwater"
+_MARKS_SCHEMA: Final = pa.schema(
+    {
+        "pipeline": pa.string(),
+        "low_watermark": pa.timestamp("us", "UTC"),
+        # Of a scan of mirrors: a chunk that was inserted.
+        "chunk": pa.string(),
+        # Of mirrors: the full names of tables that lack rows.
+        "incomplete": pa.list_(pa.string()),
+    }
+)
+# In a table's description, as JSON: what other formats have in properties.
+PIPELINE_PROPERTY: Final = "slackwater.pipeline"
+_LOOKS_AT_ONCE: Final = 8
+
+
+@dataclass(slots=True)
+class _Collected:
+    """The rows of one commit that were appended, and the merges of them.
+
+    Attributes:
+        low_watermark: the commit's.
+        chunk: the chunk's number in an initial scan; None for an epoch.
+        is_new: the log does not have it.
+        incomplete: the full names of tables that lack rows then.
+    """
+
+    low_watermark: datetime
+    chunk: int | None
+    is_new: bool
+    incomplete: Sequence[str]
+    extents: list[Extent] = field(default_factory=list)
+    merges: list[TableMerge] = field(default_factory=list)
+
+
+class DatasetLog(ShownRows):
+    """The commits to the tables of a dataset, as one process makes them.
+
+    Args:
+        dataset: the tables'.
+        place: where the epochs are staged, and the log is.
+        pipeline: its name.
+        are_merged: the tables are mirrors.
+    """
+
+    def __init__(
+        self, dataset: Dataset, place: EpochPlace, pipeline: str, *, are_merged: bool
+    ) -> None:
+        super().__init__(dataset, place)
+        self.dataset = dataset
+        self.pipeline = pipeline
+        self.are_merged = are_merged
+        self._log = FileLog(place, Form(PARQUET, PARQUET), self)
+        self._collected: _Collected | None = None
+        self._has_marks = False
+
+    def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
+        """Let no former owner commit any more; return the last epoch's low watermark.
+
+        Args:
+            logged: see FileLog.
+
+        Raises:
+            BigQueryError, ObjectStoreError, PublishError: see FileLog.take_over().
+        """
+        self._make_marks()
+        return self._log.take_over(logged).low_watermark
+
+    def written(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
+        """Have tasks write rows, and yield them from their files, which are gone afterwards."""
+        writer = self._log.writer(EPOCHS, PARQUET, ())
+        files = written_by_tasks(rows, writer)
+        try:
+            reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
+            yield from reader.batches(files)
+        finally:
+            self._log.discard(EPOCHS, files)
+
+    @contextmanager
+    def committing(
+        self,
+        low_watermark: datetime,
+        chunk: int | None,
+        *,
+        is_stated: bool,
+        incomplete: Sequence[str],
+    ) -> Iterator[None]:
+        """Commit the rows that are added inside, unless the log has the epoch or chunk.
+
+        Args:
+            low_watermark: the epoch's, or the scan's.
+            chunk: the chunk's number; None for an epoch.
+            is_stated: the low watermark is to be stated though there are no rows.
+            incomplete: the full names of tables that lack rows.
+
+        Raises:
+            BigQueryError, ObjectStoreError, PublishError: see FileLog.publish().
+        """
+        owner = self._log.owner
+        is_new = not self._log.is_published(low_watermark, chunk)
+        collected = self._collected = _Collected(low_watermark, chunk, is_new, incomplete)
+        try:
+            yield
+            if is_new and (collected.extents or collected.merges or is_stated):
+                self._log.publish([], low_watermark, owner=owner, chunk=chunk)
+        finally:
+            self._collected = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is added now is to be committed. Inside of committing()."""
+        assert self._collected is not None  # noqa: S101 - see above
+        return self._collected.is_new
+
+    def append(self, table: str, rows: Iterable[pa.RecordBatch]) -> None:
+        """Append rows to a table, for the commit that is being made; there may be none."""
+        batches = stored_batches(rows)
+        first = next(batches, None)
+        if first is not None:
+            extent = self.dataset.stream(table).append(chain([first], batches))
+            self._current.extents.append(extent)
+
+    def merge(self, merge: TableMerge) -> None:
+        """Add a merge of rows that were appended to the commit that is being made."""
+        self._current.merges.append(merge)
+
+    @property
+    def _current(self) -> _Collected:
+        assert self._collected is not None  # noqa: S101 - rows are added inside of committing()
+        return self._collected
+
+    def gather(
+        self,
+        owner: str,  # noqa: ARG002
+        kind: str,  # noqa: ARG002
+        written: Sequence[WrittenFile],  # noqa: ARG002
+        name: str,
+        form: Form,  # noqa: ARG002
+    ) -> list[CommittedFile]:
+        """Return the commit of what was added; see Shown."""
+        current = self._current
+        last = None
+        if not self.are_merged and current.chunk is None:
+            mark = pa.Table.from_pylist(
+                [{"pipeline": self.pipeline, "low_watermark": current.low_watermark}],
+                _MARKS_SCHEMA,
+            )
+            last = self.dataset.stream(MARKS).append(mark.to_batches())
+        merges = [asdict(merge) for merge in current.merges]
+        change = ShownChange(current.extents, last, merges, current.incomplete)
+        return [CommittedFile(name, content=change.to_bytes())]
+
+    def _finish(self, change: ShownChange, name: str) -> None:
+        """Merge rows that are shown into mirrors, and move the low watermark; see ShownRows.
+
+        More tables than a transaction takes are merged by several, of which the last moves it.
+        """
+        if not self.are_merged:
+            return
+        chunk = name if parse_epoch_name(name) is None else None
+        time_us = _time_us(name)
+        tables = [TableMerge.from_json(merge) for merge in change.merges]
+        for first in range(0, max(len(tables), 1), TABLES_MAX):
+            step = tables[first : first + TABLES_MAX]
+            moves = chunk is None and first + TABLES_MAX >= len(tables)
+            marks = self.dataset.address(MARKS).id
+            moved = change.incomplete if moves else None
+            text = transaction(step, marks, self.pipeline, time_us, chunk=chunk, moved=moved)
+            [[last]] = self.dataset.run(text, "a transaction", MARKS)
+            if moves and (last is None or datetime_to_us(last) < time_us):
+                raise PublishError(f"{self.dataset.id}: {name} was not merged.")
+
+    def first_after(self, name: str | None) -> str | None:
+        """Return an epoch after another one; see Shown.
+
+        Rows of a typed changelog's may be shown and their low watermark not be stated yet.
+        """
+        tables = [MARKS] if self.are_merged else [MARKS, *self.own_tables()]
+        for table in tables:
+            text = f"SELECT MAX(low_watermark) FROM `{self.dataset.address(table).id}` WHERE {{}}"
+            last = self._one(table, text.format(self._of_epochs(table)))
+            if last is not None and (name is None or epoch_name(last) > name):
+                return epoch_name(last)
+        return None
+
+    def _has_rows(self, table: str, name: str) -> bool:
+        if self.are_merged:
+            table = MARKS
+        order = ">=" if table == MARKS else "="
+        text = (
+            f"SELECT MAX(low_watermark) FROM `{self.dataset.address(table).id}`"
+            f" WHERE low_watermark {order} TIMESTAMP_MICROS({_time_us(name)})"
+            f" AND {self._of_epochs(table)}"
+        )
+        return self._one(table, text) is not None
+
+    def _of_epochs(self, table: str) -> str:
+        """Return the condition on rows of a table that are of this pipeline's epochs."""
+        # Rows of a scan belong to no transaction.
+        return "pipeline = @pipeline" if table == MARKS else "server_transaction_id != ''"
+
+    def _one(self, table: str, text: str) -> datetime | None:
+        values = {"pipeline": self.pipeline} if table == MARKS else {}
+        [[value]] = self.dataset.run(text, "a query", table, **values)
+        time: datetime | None = value
+        return time
+
+    def own_tables(self) -> dict[str, bigquery.Table]:
+        """Return the tables of this pipeline by their names, as they are."""
+        names = [name for name in self.dataset.names() if not name.startswith("_")]
+        with ThreadPool(_LOOKS_AT_ONCE) as pool:
+            tables = zip(names, pool.map(self.dataset.table, names), strict=True)
+            return {
+                name: table
+                for name, table in tables
+                if table is not None
+                and properties_of(table).get(PIPELINE_PROPERTY) == self.pipeline
+            }
+
+    def _make_marks(self) -> None:
+        if not self._has_marks:
+            self.dataset.make(MARKS, fields_of(_MARKS_SCHEMA), clustered_by=["pipeline"])
+            self._has_marks = True
+
+
+def properties_of(table: bigquery.Table) -> Mapping[str, str]:
+    """Return the properties in a table's description; none for a table of others."""
+    try:
+        properties = json.loads(table.description or "")
+    except ValueError:
+        return {}
+    return properties if isinstance(properties, dict) else {}
+
+
+def _time_us(name: str) -> int:
+    """Return the low watermark in the name of an epoch, or of a scan's chunk."""
+    time = parse_epoch_name(name) or parse_epoch_name(name.rpartition(".")[0])
+    assert time is not None, name  # noqa: S101 - this process or one before it gave it
+    return datetime_to_us(time)

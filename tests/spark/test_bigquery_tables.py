@@ -1,0 +1,355 @@
+"""Typed changelogs and mirrors in BigQuery, epoch by epoch, through two owners."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud.bigquery import SchemaField, Table
+from pyspark.sql import SparkSession
+
+from slackwater.spark_sink.errors import BadRecordError, BigQueryError, PublishError
+from slackwater.spark_sink.sink import RecreatedTables
+from slackwater.spark_sink.sinks import managed_tables
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.mirror_table import read_mirror
+from slackwater.timestamp import datetime_to_rfc3339
+from tests.support.bigquery import PROJECT, BigQueryServer, Door, bigquery_server
+from tests.support.epoch_rows import (
+    START,
+    Mods,
+    Record,
+    frame,
+    inserts,
+    low_watermark,
+    make_sink,
+    of_two_tables,
+    record,
+    require_one_owner,
+    write,
+)
+from tests.support.handed_on import Tasks
+
+COLUMNS = {"Id": "INT64", "Name": "STRING"}
+SCANNED = (Column("Id", "INT64", True), Column("Name", "STRING(MAX)", False))
+TABLE = "sales.Orders"
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[BigQueryServer]:
+    with bigquery_server() as server:
+        yield server
+
+
+@pytest.fixture
+def door(server: BigQueryServer) -> Iterator[Door]:
+    with server.door() as door:
+        yield door
+
+
+@dataclass
+class Place:
+    """A dataset of one pipeline.
+
+    Attributes:
+        folder: of its checkpoint and its log.
+        kind: of the sink.
+    """
+
+    spark: SparkSession
+    server: BigQueryServer
+    door: Door
+    folder: Path
+    kind: str
+    dataset: str
+
+    def sink(self, **settings: Any) -> Any:
+        made: Any = make_sink(
+            f"bq://{PROJECT}/{self.dataset}",
+            kind=self.kind,
+            format="bigquery",
+            checkpoint=str(self.folder / "checkpoint"),
+            storage_options=self.server.options(self.door),
+            **settings,
+        )
+        return made
+
+    def owner(self, **settings: Any) -> tuple[Any, Tasks]:
+        """Return a sink of a new process, and its tasks."""
+        sink = self.sink(**settings)
+        sink.position(self.spark)
+        return sink, Tasks(sink, self.spark)
+
+    def rows(self, table: str = TABLE) -> Rows:
+        name = table.replace(".", "_")
+        return self.server.query(f"SELECT * FROM `{PROJECT}.{self.dataset}.{name}`")
+
+    def ids(self, table: str = TABLE) -> list[int]:
+        rows = self.rows(table)
+        return sorted((row if self.kind == "mirror" else row["key"])["Id"] for row in rows)
+
+    def names(self, table: str = TABLE) -> dict[int, Any]:
+        """Return the names in a mirror by the ids."""
+        rows = [(row["Id"], row["Name"]) for row in self.rows(table)]
+        assert len(rows) == len(dict(rows)), "a row is there twice"
+        return dict(rows)
+
+    def stated(self) -> str | None:
+        """Return the low watermark of all tables."""
+        [row] = self.server.query(
+            f"SELECT MAX(low_watermark) AS at FROM `{PROJECT}.{self.dataset}._slackwater`"
+        )
+        return None if row["at"] is None else datetime_to_rfc3339(row["at"])
+
+
+@pytest.fixture
+def new_place(server: BigQueryServer, door: Door, session: SparkSession, tmp_path: Path) -> Any:
+    def make(kind: str) -> Place:
+        dataset = f"d_{uuid.uuid4().hex}"
+        server.client.create_dataset(dataset)
+        return Place(session, server, door, tmp_path, kind, dataset)
+
+    return make
+
+
+@pytest.fixture
+def changelogs(new_place: Any) -> Place:
+    place: Place = new_place("changelogs")
+    return place
+
+
+@pytest.fixture
+def mirrors(new_place: Any) -> Place:
+    place: Place = new_place("mirror")
+    return place
+
+
+@pytest.fixture(params=["changelogs", "mirror"])
+def place(new_place: Any, request: pytest.FixtureRequest) -> Place:
+    place: Place = new_place(request.param)
+    return place
+
+
+def of_scan(row: Record) -> Record:
+    """Return the record of a row, which is of no transaction."""
+    return (row[0], "", *row[2:])
+
+
+def of_epoch(number: int, *records: Record) -> list[Record]:
+    """Return records with the low watermark of their epoch."""
+    return [(*one[:-1], low_watermark(number)) for one in records]
+
+
+def updated(number: int, name: str, *, at: int) -> Record:
+    return record("UPDATE", [({"Id": str(number)}, {"Name": name}, {})], COLUMNS, at=at)
+
+
+def deleted(number: int, *, at: int) -> Record:
+    return record("DELETE", [({"Id": str(number)}, {}, {})], COLUMNS, at=at)
+
+
+def test_one_owner_writes_each_epoch_once(place: Place) -> None:
+    require_one_owner(place.spark, place.sink(), place.sink())
+    assert place.ids() == [2, 3, 4, 5, 6, 7]
+    assert place.ids("Keys") == [1, 2, 3]
+    assert place.stated() == datetime_to_rfc3339(low_watermark(3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "requests"),
+    [
+        ("changelogs", {"AppendRows": 3, "FlushRows": 3}),
+        ("mirror", {"AppendRows": 2, "FlushRows": 2, "BEGIN TRANSACTION": 1}),
+    ],
+)
+def test_in_steady_state_an_epoch_takes_no_new_stream_and_no_query(
+    new_place: Any, kind: str, requests: dict[str, int]
+) -> None:
+    place: Place = new_place(kind)
+    _, tasks = place.owner()
+    tasks.write(1, *of_two_tables(1))
+    for epoch in (2, 3, 4):
+        place.door.requests.clear()
+        tasks.write(epoch, *of_two_tables(epoch))
+        assert {name: place.door.requests.count(name) for name in place.door.requests} == requests
+    assert place.ids("Keys") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("lost", ["before", "after"], ids=["requests", "answers"])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("changelogs", "AppendRows"),
+        ("changelogs", "FlushRows"),
+        ("mirror", "AppendRows"),
+        ("mirror", "FlushRows"),
+        ("mirror", "BEGIN TRANSACTION"),
+    ],
+)
+def test_an_epoch_whose_request_or_answer_is_lost_is_written_once(
+    new_place: Any, kind: str, method: str, lost: str
+) -> None:
+    place: Place = new_place(kind)
+    _, tasks = place.owner()
+    tasks.write(1, *of_two_tables(1))
+
+    def lose(name: str, _: str) -> None:
+        if name == method:
+            raise RuntimeError("lost")
+
+    setattr(place.door, lost, lose)
+    with suppress(PublishError):
+        tasks.write(2, *of_two_tables(2))
+    with place.server.door() as place.door:
+        _, tasks = place.owner()
+        tasks.write(2, *of_two_tables(2))
+        tasks.write(3, *of_two_tables(3))
+    assert place.ids() == [2, 3, 4, 5, 6, 7]
+    assert place.ids("Keys") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rows_max", [20_000, 0], ids=["by the driver", "by Spark"])
+def test_a_scan_goes_on_after_a_kill(
+    place: Place, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> None:
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", rows_max)
+    for chunks in (2, 3):
+        sink, _ = place.owner()
+        sink.begin_scan(place.spark, {TABLE: SCANNED, "Empty": SCANNED})
+        for chunk in range(chunks):
+            scanned = frame(place.spark, [of_scan(inserts(chunk, at=0))])
+            assert sink.add_scanned(scanned, chunk, START) == 1
+    assert place.stated() is None
+    sink.end_scan(place.spark, 3, START)
+    assert place.stated() == datetime_to_rfc3339(START)
+    write(place.spark, sink, 1, inserts(7, at=1))
+    assert place.ids() == [0, 1, 2, 7]
+    assert place.rows("Empty") == []
+    assert place.owner()[0].position(place.spark).complete == low_watermark(1)
+
+
+def test_a_view_shows_all_changelogs_up_to_the_low_watermark(changelogs: Place) -> None:
+    _, tasks = changelogs.owner()
+    tasks.write(1, *of_epoch(1, *of_two_tables(1)))
+    marks = f"{PROJECT}.{changelogs.dataset}._slackwater"
+
+    def lose(method: str, stream: str) -> None:
+        if method == "FlushRows" and "_slackwater" in stream:
+            raise RuntimeError("lost")
+
+    changelogs.door.before = lose
+    with pytest.raises(PublishError):
+        tasks.write(2, *of_epoch(2, *of_two_tables(2)))
+    assert changelogs.ids() == [2, 3, 4, 5]
+    assert changelogs.ids("_cut_sales.Orders") == [2, 3]
+    assert changelogs.ids("_cut_Keys") == [1]
+    changelogs.door.before = lambda *_: None
+    changelogs.owner()
+    assert changelogs.ids("_cut_sales.Orders") == [2, 3, 4, 5]
+    assert changelogs.server.query(f"SELECT COUNT(*) AS n FROM `{marks}`") == [{"n": 2}]
+
+
+@pytest.mark.parametrize("records_max", [20_000, 0], ids=["by the driver", "by tasks"])
+def test_columns_come_and_a_bad_value_is_set_aside(
+    changelogs: Place, monkeypatch: pytest.MonkeyPatch, records_max: int
+) -> None:
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", records_max)
+    sink, _ = changelogs.owner(bad_records="dead_letter")
+    write(changelogs.spark, sink, 1, inserts(1, at=1))
+    columns = {"Id": "INT64", "Name": "STRING", "Fee": "INT64"}
+    mods: Mods = [({"Id": str(n)}, {"Fee": fee}, {}) for n, fee in enumerate(["7", "x", "8"], 2)]
+    bad = record("INSERT", mods, columns, at=2)
+    strict, _ = changelogs.owner()
+    with pytest.raises(BadRecordError, match="column Fee is not of"):
+        write(changelogs.spark, strict, 2, bad)
+    for _ in range(2):
+        sink, _ = changelogs.owner(bad_records="dead_letter")
+        write(changelogs.spark, sink, 2, bad)
+    rows = sorted(changelogs.rows(), key=lambda row: row["key"]["Id"])
+    fees = [(row["key"]["Id"], row["after"].get("Fee")) for row in rows]
+    assert fees == [(1, None), (2, 7), (4, 8)]
+    [letter] = (changelogs.folder / "checkpoint-log" / "_dead_letters").glob("*/*.json")
+    assert json.loads(letter.read_text())["key"] == '{"Id": "3"}'
+
+
+def test_rows_are_updated_and_deleted_by_each_owner(mirrors: Place) -> None:
+    _, tasks = mirrors.owner()
+    tasks.write(1, inserts(1, 2, 3, at=1))
+    tasks.write(2, updated(1, "changed", at=2_000_000), deleted(2, at=2_000_001))
+    sink = mirrors.sink()
+    assert sink.position(mirrors.spark).complete == low_watermark(2)
+    tasks = Tasks(sink, mirrors.spark)
+    tasks.write(3, deleted(3, at=3_000_000), inserts(4, at=3_000_001))
+    tasks.write(4, deleted(9, at=4_000_000))
+    assert mirrors.names() == {1: "changed", 4: "n4"}
+    path = f"bq://{PROJECT}/{mirrors.dataset}/{TABLE}"
+    stated = read_mirror(mirrors.spark, path, sink._format)
+    assert stated is not None
+    rows, at = stated
+    assert sorted((row["Id"], row["Name"]) for row in rows.collect()) == [(1, "changed"), (4, "n4")]
+    assert at == datetime_to_rfc3339(low_watermark(4)) == mirrors.stated()
+
+
+def test_a_part_of_a_row_is_changed_and_an_epoch_may_be_too_large_for_the_driver(
+    mirrors: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, tasks = mirrors.owner()
+    columns = {"Id": "INT64", "Name": "STRING", "Fee": "INT64"}
+    whole: Mods = [({"Id": str(n)}, {"Name": f"n{n}", "Fee": "1"}, {}) for n in (1, 2)]
+    part: Mods = [({"Id": "1"}, {"Fee": "2"}, {})]
+    none: Mods = [({"Id": "2"}, {"Name": None}, {})]
+    tasks.write(1, record("INSERT", whole, columns, at=1))
+    tasks.write(2, record("UPDATE", part, columns, at=2))
+    with monkeypatch.context() as patched:
+        patched.setattr(managed_tables, "_SMALL_RECORDS_MAX", 0)
+        tasks.write(3, record("UPDATE", none, columns, at=3))
+    rows = {row["Id"]: (row["Name"], row["Fee"]) for row in mirrors.rows()}
+    assert rows == {1: ("n1", 2), 2: (None, 1)}
+
+
+@pytest.mark.parametrize("deletes", ["apply", "mark"])
+def test_rows_of_a_former_table_are_gone_and_keys_may_be_null(mirrors: Place, deletes: str) -> None:
+    sink, tasks = mirrors.owner(deletes=deletes)
+    null: Mods = [({"Id": None}, {"Name": "null"}, {})]
+    tasks.write(1, inserts(1, 2, at=1), record("INSERT", null, COLUMNS, at=2))
+    again: Mods = [({"Id": None}, {"Name": "again"}, {})]
+    tasks.write(2, record("UPDATE", again, COLUMNS, at=2), deleted(2, at=3))
+
+    def present() -> dict[Any, Any]:
+        return {row["Id"]: row["Name"] for row in mirrors.rows() if not row.get("_is_deleted")}
+
+    assert present() == {1: "n1", None: "again"}
+    sink.drop_recreated(RecreatedTables(tables={TABLE: low_watermark(2)}))
+    tasks.write(3, inserts(7, at=3_000_000))
+    assert present() == {7: "n7"}
+    assert len(mirrors.rows()) == (1 if deletes == "apply" else 4)
+    sink.drop_recreated(RecreatedTables(columns={(TABLE, "Name"): low_watermark(3)}))
+    tasks.write(4, inserts(1, at=4_000_000, table="Keys"))
+    assert present() == {7: None}
+
+
+def test_tables_of_others_are_left_alone(place: Place) -> None:
+    client = place.server.client
+    table = f"{PROJECT}.{place.dataset}.sales_Orders"
+    client.create_table(Table(table, [SchemaField("Id", "INTEGER")]))
+    _, tasks = place.owner()
+    with pytest.raises(BigQueryError, match="was not made by slackwater") as refused:
+        tasks.write(1, *of_two_tables(1))
+    assert refused.value.hint.startswith("Name a dataset of its own")
+    client.delete_table(table)
+    place.owner()[1].write(1, *of_two_tables(1))
+    assert place.ids() == [2, 3]
+
+
+def test_two_tables_that_would_have_one_name_are_refused(place: Place) -> None:
+    _, tasks = place.owner()
+    tasks.write(1, inserts(1, at=1))
+    with pytest.raises(Exception, match="sales_Orders"):
+        tasks.write(2, inserts(2, at=2, table="sales_Orders"))
