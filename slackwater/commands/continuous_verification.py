@@ -275,7 +275,12 @@ class ContinuousVerification:
         after = key_from_json(verified.after_key)
         read = read_key_range(self._source.handle.connection, table, after, at_ns, _SLICE)
         chunk = chunk_of(table, after, read, at_ns)
-        compared = compare_chunk(rows, chunk, mirror_columns(chunk.columns))
+        compared = compare_chunk(
+            rows,
+            chunk,
+            mirror_columns(chunk.columns),
+            has_nulls_in_arrays=self._source.tables.has_nulls_in_arrays,
+        )
         self._wait_for_commit(at_ns)
         return slice_of(key_to_json(read.last_key), len(read.rows), compared, table.key, at_ns)
 

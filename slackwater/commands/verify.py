@@ -33,7 +33,12 @@ from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import whole_rows
 from slackwater.spark_sink.table_names import plain_name
-from slackwater.spark_sink.tables.mirror_table import conformed, read_mirror
+from slackwater.spark_sink.tables.mirror_table import (
+    conformed,
+    read_mirror,
+    without_nulls_in_arrays,
+)
+from slackwater.spark_sink.tables.table_store import TableStore
 from slackwater.state.models import Scan, ScanPart
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339, parse_rfc3339
 
@@ -135,13 +140,18 @@ class MirrorSource:
     _sink: MirrorSettings
     _filter: RecordFilter
 
+    @property
+    def tables(self) -> TableStore:
+        """Where the mirrors are."""
+        return self._sink.tables(self._pipeline)
+
     def mirror(self, table: str) -> tuple[DataFrame, int] | None:
         """Return a mirror's rows at the low watermark that it states, and that; None if none."""
         path = f"{self._sink.path.rstrip('/')}/{plain_name(table)}"
         stated = read_mirror(
             self.spark,
             path,
-            self._sink.tables(self._pipeline),
+            self.tables,
             keeps_deleted=self._sink.deletes == "mark",
         )
         # Whole microseconds, like commit timestamps.
@@ -200,6 +210,8 @@ def _verify(source: MirrorSource, settings: Settings, name: str) -> Verification
     if table is None:
         return Verification(name, None, None)
     expected = _rows(source.spark, settings, source.handle, table, at_ns)
+    if not source.tables.has_nulls_in_arrays:
+        expected = without_nulls_in_arrays(expected)
     columns = mirror_columns(columns_from_schema(table.columns, table.key))
     key = [column.name for column in columns if column.is_key]
     return Verification(

@@ -36,6 +36,7 @@ class BigQuery(TableStore):
     """
 
     using: ClassVar[str] = BIGQUERY
+    has_nulls_in_arrays: ClassVar[bool] = False
     # BigQuery's documentation, "Flexible column names".
     marks_refused: ClassVar[str] = '!"$()*,./;?@[\\]^`{}~'
 

@@ -168,6 +168,11 @@ class MirrorTable(ManagedTable):
         rows = self._format.read(self._spark, self._path, within)
         return rows.where(~F.col(IS_MARKED_DELETED)) if self._keeps_deleted else rows
 
+    @property
+    def has_nulls_in_arrays(self) -> bool:
+        """See TableStore."""
+        return self._format.has_nulls_in_arrays
+
     def columns(self) -> tuple[Column, ...]:
         """Return the mirror's columns, not marked as the key's; none if it does not exist."""
         if not self._format.exists(self._spark, self._path):
@@ -330,6 +335,22 @@ def conformed(rows: DataFrame, schema: StructType) -> DataFrame:
             ).alias(field.name)
             for field in schema.fields
         )
+    )
+
+
+def without_nulls_in_arrays(rows: DataFrame) -> DataFrame:
+    """Return a table's rows as a store has them that can't have these; see TableStore."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType
+
+    arrays = [field for field in rows.schema.fields if isinstance(field.dataType, ArrayType)]
+    return rows.withColumns(
+        {
+            field.name: F.array_compact(
+                F.coalesce(F.col(identifier(field.name)), F.array().cast(field.dataType))
+            )
+            for field in arrays
+        }
     )
 
 

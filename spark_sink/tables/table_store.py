@@ -23,12 +23,15 @@ class TableStore(ABC):
             USING.
         marks_refused: marks that the name of a column must not have.
         names_any_column: a table property, and values of it with which a column may have any name.
+        has_nulls_in_arrays: an array, or one of its values, may be NULL. Otherwise a NULL array has
+            no values, and NULL is left out of the others.
         root: the URL of all tables; None if they are beside their staged epochs.
     """
 
     using: ClassVar[str]
     marks_refused: ClassVar[str] = ""
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
+    has_nulls_in_arrays: ClassVar[bool] = True
     root: str | None = None
 
     @abstractmethod

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -18,22 +19,19 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.sinks.mirrors import Mirrors
-from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.iceberg import Iceberg
-from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.proofs.mirrors import current
-from tests.support.epoch_rows import START, Record, frame, low_watermark, make_sink, on_disk
+from slackwater.spark_sink.sink import Sink
+from tests.support.bigquery import PROJECT, BigQueryServer, Door, bigquery_server
+from tests.support.epoch_rows import START, Record, frame, low_watermark, make_sink
 from tests.support.read_tables import rows_in
 from tests.support.typed_values import VALUES
 
 CAPTURES: Final = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
-NANOSECONDS: Final = "_At_nanoseconds"
+NANOSECONDS: Final = "_Moment_nanoseconds"
 # By column of the key, not in alphabetical order: its type, and JSON values, each with what typed
 # columns hold.
 KEY: Final[Mapping[str, tuple[str, list[tuple[Any, Any]]]]] = {
     "Zone": ("STRING(MAX)", [("a'\\", "a'\\"), ("", ""), (None, None)]),
-    "At": (
+    "Moment": (
         "TIMESTAMP",
         [
             ("900-01-01T00:00:00Z", datetime(900, 1, 1, tzinfo=UTC)),
@@ -94,13 +92,13 @@ class Table:
             self.rows[key] = names
             self._add(at, "UPDATE", key, new, old if "OLD" in self.capture else {})
 
-    def typed_rows(self) -> list[str]:
+    def typed_rows(self) -> list[dict[str, Any]]:
         """Return the rows as a mirror has them."""
-        return sorted(plain(self._typed(key)) for key in self.rows)
+        return list(map(self._typed, self.rows))
 
     def _typed(self, key: Key) -> dict[str, Any]:
         typed = dict(zip(KEY, (value for _, value in key), strict=True))
-        at = dict(zip(KEY, (said for said, _ in key), strict=True))["At"]
+        at = dict(zip(KEY, (said for said, _ in key), strict=True))["Moment"]
         nanoseconds = int(at[-2]) if "." in at else 0
         values = {name: TYPED[name] if name in self.rows[key] else None for name in SAID}
         return typed | {NANOSECONDS: nanoseconds} | values
@@ -137,33 +135,98 @@ def _plain_value(value: Any) -> Any:
     return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
 
 
-@pytest.mark.parametrize("format_class", [Delta, pytest.param(Iceberg, marks=pytest.mark.long)])
-def test_rows_are_the_models(
-    session: SparkSession, tmp_path: Path, format_class: type[TableFormat]
-) -> None:
-    mirrors = Mirrors(on_disk(tmp_path / "mirrors"), "orders", format_class())
-    using = format_class().using
-    typed = make_sink(tmp_path / "typed", kind="changelogs", format=using)
+class Written(ABC):
+    """Mirrors and typed changelogs of one format, as a pipeline writes them.
+
+    Attributes:
+        mirrors, typed: their sinks.
+    """
+
+    mirrors: Sink
+    typed: Sink
+
+    @abstractmethod
+    def rows(self, sink: Sink, table: str) -> list[dict[str, Any]]:
+        """Return the rows of a table as another library reads them."""
+
+    def held(self, row: Mapping[str, Any]) -> str:
+        """Return a text of a model's row; see plain()."""
+        return plain(row)
+
+
+class InFolders(Written):
+    def __init__(self, folder: Path, using: str) -> None:
+        self._folders: dict[Sink, Path] = {}
+        self.mirrors = self._sink(folder / "mirrors", "mirror", using)
+        self.typed = self._sink(folder / "typed", "changelogs", using)
+
+    def _sink(self, folder: Path, kind: str, using: str) -> Sink:
+        sink = make_sink(folder, kind=kind, format=using)
+        self._folders[sink] = folder
+        return sink
+
+    def rows(self, sink: Sink, table: str) -> list[dict[str, Any]]:
+        return rows_in(self._folders[sink] / table)
+
+
+class InBigQuery(Written):
+    def __init__(self, folder: Path, server: BigQueryServer, door: Door) -> None:
+        self._server = server
+        self._datasets: dict[Sink, str] = {}
+        for kind in ("mirror", "changelogs"):
+            server.client.create_dataset(kind)
+            sink = make_sink(
+                f"bq://{PROJECT}/{kind}",
+                kind=kind,
+                format="bigquery",
+                checkpoint=str(folder / kind),
+                storage_options=server.options(door),
+            )
+            self._datasets[sink] = kind
+        self.mirrors, self.typed = self._datasets
+
+    def rows(self, sink: Sink, table: str) -> list[dict[str, Any]]:
+        return self._server.query(f"SELECT * FROM `{PROJECT}.{self._datasets[sink]}.{table}`")
+
+    def held(self, row: Mapping[str, Any]) -> str:
+        arrays = {name for name, kind in COLUMNS.items() if kind[:5] == "ARRAY" or "[]" in kind}
+        arrays &= row.keys()
+        full = {name: [v for v in row[name] or () if v is not None] for name in arrays}
+        return plain({**row, **full})
+
+
+@pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.long), "bigquery"])
+def written(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Written]:
+    if request.param == "bigquery":
+        with bigquery_server() as server, server.door() as door:
+            yield InBigQuery(tmp_path, server, door)
+    else:
+        yield InFolders(tmp_path, request.param)
+
+
+def test_rows_are_the_models(session: SparkSession, written: Written) -> None:
     choose = random.Random(43)
     tables = [Table(capture, choose) for capture in CAPTURES]
     after: dict[str, list[Any]] = {capture: [] for capture in CAPTURES}
+    for sink in (written.mirrors, written.typed):
+        sink.position(session)
     for epoch in range(2):
         for number in range(60):
             tables[number % len(tables)].change(epoch * 1_000 + number)
         records = [record for table in tables for record, _ in table.changes]
-        for sink in (mirrors, typed):
+        for sink in (written.mirrors, written.typed):
             summary = sink.stage(frame(session, records), epoch)
             sink.publish(session, epoch, summary, low_watermark(epoch))
         for table in tables:
-            rows = current(tmp_path / "mirrors" / f"T{table.capture}").rows
-            assert sorted(map(plain, rows)) == table.typed_rows()
+            rows = written.rows(written.mirrors, f"T{table.capture}")
+            assert sorted(map(plain, rows)) == sorted(map(written.held, table.typed_rows()))
             after[table.capture] += [(record[1], row) for record, row in table.changes]
             table.changes.clear()
     assert all(table.rows for table in tables)
-    kinds = {row["mod_type"] for row in rows_in(tmp_path / "typed" / f"T{CAPTURES[0]}")}
+    kinds = {row["mod_type"] for row in written.rows(written.typed, f"T{CAPTURES[0]}")}
     assert kinds == {"INSERT", "UPDATE", "DELETE"}
     for capture, expected in after.items():
-        rows = rows_in(tmp_path / "typed" / f"T{capture}")
+        rows = written.rows(written.typed, f"T{capture}")
         by_transaction = {row["server_transaction_id"]: row for row in rows}
         assert len(by_transaction) == len(rows) == len(expected)
         for transaction, typed_row in expected:
@@ -172,5 +235,5 @@ def test_rows_are_the_models(
                 assert row["after"] is None
                 continue
             named = [*KEY, *row["given"]["after"]]
-            written = {name: row["after"][name] for name in named}
-            assert plain(written) == plain({name: typed_row[name] for name in named})
+            of_row = {name: row["after"][name] for name in named}
+            assert plain(of_row) == written.held({name: typed_row[name] for name in named})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from slackwater.column_types import element_type
 from slackwater.spark_sink.output.row_range import RowRange
 from slackwater.spark_sink.sink import Chunk
 from slackwater.spark_sink.sql.columns import Column
@@ -52,7 +53,11 @@ class ChunkComparison:
 
 
 def compare_chunk(
-    rows: DataFrame | None, chunk: Chunk, columns: Sequence[Column]
+    rows: DataFrame | None,
+    chunk: Chunk,
+    columns: Sequence[Column],
+    *,
+    has_nulls_in_arrays: bool = True,
 ) -> ChunkComparison:
     """Compare a chunk with the rows of its mirror.
 
@@ -61,9 +66,14 @@ def compare_chunk(
             no mirror.
         chunk: all rows of the table in a range of keys.
         columns: the mirror's, as it should have them.
+        has_nulls_in_arrays: see TableStore.
     """
     at = chunk.low_watermark
-    expected = typed_rows(chunk.rows, columns, at)
+    of_table = chunk.rows
+    if not has_nulls_in_arrays:
+        arrays = [column.name for column in columns if element_type(column.spanner_type)]
+        of_table = [{**row, **{name: _values(row[name]) for name in arrays}} for row in of_table]
+    expected = typed_rows(of_table, columns, at)
     unconverted = expected.unconverted.num_rows
     if rows is None:
         return ChunkComparison(expected.rows, unconverted, is_whole=True)
@@ -76,6 +86,10 @@ def compare_chunk(
     keys = in_range.select(*(identifier(column.name) for column in columns if column.is_key))
     wrong = vanished(expected, keys.limit(_KEYS_MAX).toArrow(), columns, at)
     return ChunkComparison(wrong, unconverted, is_whole=False)
+
+
+def _values(array: Any) -> list[Any]:
+    return [value for value in array or () if value is not None]
 
 
 def first_key_range(chunk: Chunk) -> RowRange | None:

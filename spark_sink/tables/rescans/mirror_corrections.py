@@ -36,7 +36,9 @@ class MirrorCorrections:
         columns = mirror_columns(chunk.columns)
         # An empty table gets a mirror, too.
         rows = mirror.current_rows(first_key_range(chunk))
-        compared = compare_chunk(rows, chunk, columns)
+        compared = compare_chunk(
+            rows, chunk, columns, has_nulls_in_arrays=mirror.has_nulls_in_arrays
+        )
         if compared.unconverted:
             _log.warning(
                 "%d rows of %s can't be converted: the mirror keeps what it has",
