@@ -29,8 +29,9 @@ from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, parse_rfc3
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
     from slackwater.spark_sink.output.row_range import RowRange
     from slackwater.spark_sink.tables.row_merges.corrections import Corrections
@@ -343,15 +344,13 @@ def without_nulls_in_arrays(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType
 
+    def without(field: StructField) -> SparkColumn:
+        array = F.coalesce(F.col(identifier(field.name)), F.array().cast(field.dataType))
+        # As if values could be NULL, as in a mirror's type.
+        return F.array_compact(array).cast(field.dataType)
+
     arrays = [field for field in rows.schema.fields if isinstance(field.dataType, ArrayType)]
-    return rows.withColumns(
-        {
-            field.name: F.array_compact(
-                F.coalesce(F.col(identifier(field.name)), F.array().cast(field.dataType))
-            )
-            for field in arrays
-        }
-    )
+    return rows.withColumns({field.name: without(field) for field in arrays})
 
 
 def _definitions(columns: Sequence[Column]) -> str:
