@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from tests.outputs.changelog_tables import delta_changelog, iceberg_changelog
 from tests.outputs.epoch_files import epoch_files
-from tests.outputs.in_bigquery import bigquery_changelog, bigquery_mirror
+from tests.outputs.in_bigquery import (
+    bigquery_changelog,
+    bigquery_changelogs,
+    bigquery_mirror,
+)
 from tests.outputs.mirror import delta_mirror, iceberg_mirror
 from tests.outputs.output import MakeOutput
 
@@ -17,5 +21,6 @@ OUTPUTS: dict[str, MakeOutput] = {
     "bigquery": bigquery_changelog,
     "mirror": delta_mirror,
     "iceberg_mirror": iceberg_mirror,
+    "bigquery_changelogs": bigquery_changelogs,
     "bigquery_mirror": bigquery_mirror,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,11 @@ from tests.proofs.mirrors import Looker, Seen
 from tests.support import mixed_load
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
 from tests.support.object_stores import ServedStore
+from tests.support.truths import truth_of
+from tests.support.typed_changelogs import change_in, expected_changes
 
+# Of the demo.
+TABLES = ("Customers", "Orders", "Payments")
 _TABLE = f"`{PROJECT}.{DATASET}.changes`"
 _MARKS = f"`{PROJECT}.{DATASET}._slackwater`"
 
@@ -71,6 +76,65 @@ def bigquery_changelog(place: Place) -> Iterator[Output]:
     """Serve the table of a changelog in BigQuery."""
     with bigquery_server() as server, server.door() as door:
         yield BigQueryChangelog(place, server, door)
+
+
+class BigQueryChangelogs(Output):
+    """Typed changelogs, whose views end at one low watermark."""
+
+    moments = BigQueryChangelog.moments
+
+    def __init__(self, place: Place, server: BigQueryServer, door: Door) -> None:
+        super().__init__(place)
+        self.store = cast("ServedStore", door)
+        self._server, self._door = server, door
+        # By table and epoch, the rows that a reader saw.
+        self._seen: dict[tuple[str, Any], int] = {}
+
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {
+            "kind": "changelogs",
+            "format": "bigquery",
+            "path": f"bq://{PROJECT}/{DATASET}",
+            "checkpoint": str(self._place.folder / "checkpoint"),
+            "storage_options": self._server.options(self._door),
+        }
+
+    def look(self, stream: ChangeStream) -> None:
+        """Require that the views have whole epochs, which stay as they are."""
+        del stream
+        for table in TABLES:
+            for row in self._rows(
+                f"SELECT low_watermark AS epoch, COUNT(*) AS n FROM {_id('_cut_' + table)}"
+                " GROUP BY low_watermark"
+            ):
+                before = self._seen.setdefault((table, row["epoch"]), row["n"])
+                assert before == row["n"], f"{table}: {before} rows became {row}"
+
+    def require_equal(self, stream: ChangeStream, start_ns: int, end_ns: int) -> int:
+        """Compare the changes with the truth."""
+        self.look(stream)
+        changes = Counter(
+            change_in(table, row)
+            for table in TABLES
+            for row in self._rows(f"SELECT * FROM {_id(table)}")
+        )
+        truth = truth_of(stream, start_ns, end_ns, self._dialect)
+        expected = expected_changes(truth.records)
+        assert changes == expected, (changes - expected, expected - changes)
+        seen = {table for table, _ in self._seen}
+        assert seen == set(TABLES), "nobody saw an epoch"
+        return expected.total()
+
+    def _rows(self, query: str) -> list[dict[str, Any]]:
+        try:
+            return self._server.query(query)
+        except NotFound:
+            return []
+
+
+def _id(table: str) -> str:
+    return f"`{PROJECT}.{DATASET}.{table}`"
 
 
 class BigQueryMirror(Mirror):
@@ -146,6 +210,13 @@ class BigQueryLooker(Looker):
         for row in rows:
             row.update({c: [value for value in row[c] or () if value is not None] for c in arrays})
         return rows
+
+
+@contextmanager
+def bigquery_changelogs(place: Place) -> Iterator[Output]:
+    """Serve the typed changelogs in BigQuery."""
+    with bigquery_server() as server, server.door() as door:
+        yield BigQueryChangelogs(place, server, door)
 
 
 @contextmanager
