@@ -30,6 +30,7 @@ class SinkChoice:
         folder_meaning: the content of that folder, for people.
         needs_servers: whether it sends to Kafka's brokers.
         needs_dataset: whether it writes to a dataset of BigQuery's, and no folder.
+        trigger: from one epoch's start to the next one's, if the default is too often.
     """
 
     meaning: str
@@ -38,6 +39,7 @@ class SinkChoice:
     folder_meaning: str = "Where epochs appear."
     needs_servers: bool = False
     needs_dataset: bool = False
+    trigger: str = ""
 
 
 _STAGING: Final = "Where epochs wait for their audit."
@@ -63,9 +65,16 @@ SINKS: Final[Mapping[str, SinkChoice]] = {
         folder_meaning="BigQuery's dataset, which has to be there.",
         needs_dataset=True,
     ),
+    "bigquery_mirror": SinkChoice(
+        "A table in BigQuery for each of Spanner's, kept equal to it, all at one time.",
+        {"kind": "mirror", "format": "bigquery"},
+        folder_meaning="BigQuery's dataset, which has to be there.",
+        needs_dataset=True,
+        trigger="1m",
+    ),
     "changelogs": SinkChoice(
-        "A table for each of Spanner's, with every change in typed columns; format delta or"
-        " iceberg.",
+        "A table for each of Spanner's, with every change in typed columns; format delta,"
+        " iceberg or bigquery.",
         {"kind": "changelogs", "format": "delta"},
         "changelogs",
         "Where the tables are.",
@@ -167,6 +176,12 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
         "now",
         "Where a new pipeline starts: now, earliest, or a time such as 2026-01-31T09:00:00Z.",
     )
+    if sink.trigger:
+        yield _Entry(
+            ("epoch", "trigger"),
+            sink.trigger,
+            "From one epoch's start to the next one's: each is a transaction, which costs.",
+        )
     values = sink_values(pipeline.sink, path, pipeline.servers, source)
     comments = _sink_comments(sink)
     for name, value in values.items():

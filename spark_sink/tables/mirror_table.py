@@ -171,7 +171,7 @@ class MirrorTable(ManagedTable):
 
     @property
     def has_nulls_in_arrays(self) -> bool:
-        """See TableStore."""
+        """Whether the store of the mirror can have these; see TableStore."""
         return self._format.has_nulls_in_arrays
 
     def columns(self) -> tuple[Column, ...]:

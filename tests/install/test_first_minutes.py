@@ -54,8 +54,9 @@ PAIRS = (
     ("json", "orc"),
     ("kafka", "spark"),
     # The options by which its stand-in is reached are no other sink's.
-    ("bigquery",),
+    ("bigquery", "bigquery_mirror"),
 )
+IN_BIGQUERY = ("bigquery", "bigquery_mirror")
 # Alone, a file is run as `init` wrote it.
 CASES = [
     *(pytest.param([*zip(pair, Dialect, strict=False)], id="-".join(pair)) for pair in PAIRS),
@@ -150,7 +151,7 @@ def test_what_init_writes_lands_every_change_since_the_command(
         if broker:
             # A jar that the sink needs is not in every Maven repository.
             home.variables["SLACKWATER_SPARK_CONF"] = json.dumps(spark_conf())
-        warehouse = request.getfixturevalue("warehouse") if sink == "bigquery" else None
+        warehouse = request.getfixturevalue("warehouse") if sink in IN_BIGQUERY else None
         if warehouse:
             home.variables["SLACKWATER_SINK_STORAGE_OPTIONS"] = json.dumps(warehouse.options)
         name = "" if is_alone else f"{sink}-{len(pipelines)}"
@@ -244,8 +245,10 @@ class Written:
 
     def has_landed(self, said: Path) -> bool:
         """Return whether just what was written since the command has landed."""
-        if self.sink == "mirror":
-            return mirrors(self.output) == spanners(self.source.stream, self.source.dialect)
+        if self.sink in ("mirror", "bigquery_mirror"):
+            warehouse, dataset = self.servers.warehouse, self.source.dataset
+            there = mirrors_in(warehouse.server, dataset) if warehouse else mirrors(self.output)
+            return there == spanners(self.source.stream, self.source.dialect)
         if self.sink == "spark":
             epochs = re.findall(rf"event=epoch pipeline={self.name} .*", said.read_text())
             counts = re.findall(r" transactions=(\d+)", "\n".join(epochs))
@@ -270,7 +273,7 @@ def begun(sink: str, source: Source, home: Home, servers: Servers, name: str) ->
     if name:
         options += ["--pipeline", name]
     if servers.warehouse:
-        servers.warehouse.server.client.create_dataset(source.dataset)
+        servers.warehouse.server.client.create_dataset(source.dataset, exists_ok=True)
     assert_ok(home.command("init", *options, "--check").splitlines()[1:])
     name = name or CHANGE_STREAM.lower()
     written = Written(name, file, sink, source, home.folder / "out" / name, servers)
@@ -302,6 +305,14 @@ def statements(dialect: Dialect, is_kafkas: bool) -> list[str]:
     clause = "WITH" if dialect is Dialect.POSTGRESQL else "OPTIONS"
     whole_rows = f" {clause} (value_capture_type = 'NEW_ROW')" if is_kafkas else ""
     return [*tables, stream + whole_rows]
+
+
+def mirrors_in(server: BigQueryServer, dataset: str) -> dict[str, list[str]] | None:
+    try:
+        tables = {table: server.query(f"SELECT * FROM `{dataset}.{table}`") for table in TABLES}
+    except NotFound:
+        return None
+    return {name: keys(rows, name) for name, rows in tables.items()}
 
 
 def seen_changes(sink: str, output: Path, broker: str | None) -> set[str]:

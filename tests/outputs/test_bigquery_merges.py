@@ -57,8 +57,9 @@ def server() -> Iterator[BigQueryServer]:
 class Mirror:
     """A mirror in BigQuery, and the same in a file."""
 
-    def __init__(self, server: BigQueryServer, schema: pa.Schema) -> None:
+    def __init__(self, server: BigQueryServer, schema: pa.Schema, *, is_late: bool = False) -> None:
         self._server = server
+        self.is_late = is_late
         self.pipeline = uuid.uuid4().hex
         self.id = f"{PROJECT}.{DATASET}.m_{self.pipeline}"
         self.number = 0
@@ -78,7 +79,9 @@ class Mirror:
         return self.transaction(table_merge(self.id, staged, rows, columns, policy))
 
     def transaction(self, merge: TableMerge) -> str:
-        return transaction([merge], MARKS_TABLE, self.pipeline, self.number * 1_000_000)
+        return transaction(
+            [merge], MARKS_TABLE, self.pipeline, self.number * 1_000_000, is_late=self.is_late
+        )
 
     def _staged(self, rows: pa.Table) -> StagedRows:
         staged = StagedRows(f"{self.id}_{uuid.uuid4().hex}", "this", 1_000_000, rows.num_rows)
@@ -152,7 +155,7 @@ def test_a_table_without_a_key_has_one_row(server: BigQueryServer) -> None:
 
 
 def test_rows_that_are_gone_are_not_taken_for_none(server: BigQueryServer) -> None:
-    mirror = Mirror(server, SCHEMA)
+    mirror = Mirror(server, SCHEMA, is_late=True)
     policy = MergePolicy(are_kept=False)
     text = mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
     staged = next(part for part in text.split("`") if part.startswith(f"{mirror.id}_"))

@@ -35,6 +35,10 @@ _EXECUTORS: Final = "python -m tests.proofs.executors_on_pods"
 _IMAGE: Final = "python -m tests.proofs.image_build"
 _MEMORY: Final = "python -m tests.proofs.memory_limits"
 _REQUESTS: Final = "python -m tests.proofs.object_requests"
+_BILLED: Final = (
+    "tests/unit/pages/test_bigquery_page.py"
+    "::test_a_mirrors_epochs_cost_what_their_statements_are_billed"
+)
 _COSTS: Final = (
     "tests/unit/pages/test_sizing_page.py"
     "::test_the_costs_are_those_of_the_requests_at_the_list_prices"
@@ -106,6 +110,13 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "three heartbeats": _STALL,
     },
     "bigquery.md": {
+        "10 MB at least": _BIGQUERY,
+        "takes 20 MB, and 20 MB for": _BILLED,
+        "6.25 dollars a TiB": _BIGQUERY,
+        "first TiB": _BIGQUERY,
+        "0.025 dollars a GiB after 2 TiB": _BIGQUERY,
+        "99 changed tables": "spark_sink/tables/in_bigquery/merge.py::TABLES_MAX: Final = 99",
+        "1 s | 10 s | 60 s": _BILLED,
         "10,000 delete files": _BIGQUERY,
         "mirrors above 128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128",
         "30 commits": 'spark_sink/output/delta/delta_commits.py::"delta.checkpointInterval": "30"',

@@ -68,6 +68,8 @@ class TableMerge:
         cleared_at_us: rows that are not staged are deleted as of this time, in microseconds; None
             if they stay.
         has_plain_keys: no key has a part that is not equal to itself, NULL or NaN.
+        bounds: the least and the greatest value of the key's first column, by which BigQuery leaves
+            out parts of the mirror; None if they are no integers.
     """
 
     target: str
@@ -80,6 +82,7 @@ class TableMerge:
     are_kept: bool = False
     cleared_at_us: int | None = None
     has_plain_keys: bool = False
+    bounds: Sequence[int] | None = None
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> TableMerge:
@@ -105,6 +108,7 @@ def table_merge(
     """
     cleared = policy.cleared_at
     key = [column.name for column in columns if column.is_key]
+    is_plain = rows is not None and all(_is_plain(rows.column(name)) for name in key)
     return TableMerge(
         target,
         [column.name for column in columns],
@@ -114,8 +118,16 @@ def table_merge(
         absent=[column.name for column in columns if column.absent_at is not None],
         are_kept=policy.are_kept,
         cleared_at_us=None if cleared is None else datetime_to_us(cleared),
-        has_plain_keys=rows is not None and all(_is_plain(rows.column(name)) for name in key),
+        has_plain_keys=is_plain,
+        bounds=_bounds(rows.column(key[0])) if rows is not None and key and is_plain else None,
     )
+
+
+def _bounds(values: pa.ChunkedArray) -> tuple[int, int] | None:
+    if not len(values) or not pa.types.is_integer(values.type):
+        return None
+    bounds = pc.min_max(values).as_py()
+    return bounds["min"], bounds["max"]
 
 
 def _is_plain(values: pa.ChunkedArray) -> bool:
@@ -155,6 +167,7 @@ def transaction(
     *,
     chunk: str | None = None,
     moved: Sequence[str] | None = (),
+    is_late: bool = False,
 ) -> str:
     """Return a script that does merges in one transaction, unless they are done.
 
@@ -169,9 +182,11 @@ def transaction(
         chunk: names the chunk of a scan; None for an epoch.
         moved: the pipeline has this low watermark then, and these tables lack rows; None if other
             transactions of the epoch follow.
+        is_late: staged rows may be gone, as after their table's expiry; then it fails.
     """
     time, name = f"TIMESTAMP_MICROS({low_watermark_us})", _text(pipeline)
-    steps = [step for merge in merges for step in (*_all_staged(merge), *_merged(merge))]
+    late = [step for merge in merges if is_late for step in _all_staged(merge)]
+    steps = [*late, *(step for merge in merges for step in _merged(merge))]
     is_new = f"COALESCE(MAX(low_watermark) < {time}, TRUE)"
     if chunk is not None:
         is_new += f" AND COUNTIF(chunk = {_text(chunk)}) = 0"
@@ -195,14 +210,13 @@ def transaction(
             f"SET is_new = (SELECT {is_new} {of_pipeline})",
             "IF is_new THEN " + ";\n".join(steps),
             "END IF",
-            "COMMIT TRANSACTION",
-            f"SELECT MAX(low_watermark) AS last {of_pipeline};",
+            "COMMIT TRANSACTION;",
         ]
     )
 
 
 def _all_staged(merge: TableMerge) -> list[str]:
-    """Return the statement that fails if staged rows are gone, as after their table's expiry."""
+    """Return the statement that fails if staged rows are gone."""
     if merge.staged is None:
         return []
     return [
@@ -250,7 +264,11 @@ def _on(merge: TableMerge) -> str:
     BigQuery joins by equality only, of an expression from each side.
     """
     if merge.has_plain_keys and merge.key:
-        return " AND ".join(f"{_of('t', name)} = {_of('s', name)}" for name in merge.key)
+        equal = [f"{_of('t', name)} = {_of('s', name)}" for name in merge.key]
+        if merge.bounds is not None:
+            least, greatest = merge.bounds
+            equal.append(f"{_of('t', merge.key[0])} BETWEEN {least} AND {greatest}")
+        return " AND ".join(equal)
     if not merge.key:
         # A table without a key has at most one row, and so have its changes.
         return "(TO_JSON_STRING(t) IS NULL) = (TO_JSON_STRING(s) IS NULL)"
