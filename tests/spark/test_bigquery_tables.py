@@ -15,6 +15,7 @@ from google.cloud.bigquery import SchemaField, Table
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import BadRecordError, BigQueryError, PublishError
+from slackwater.spark_sink.output.bigquery import clients
 from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sql.columns import Column
@@ -194,8 +195,9 @@ def test_in_steady_state_an_epoch_takes_no_new_stream_and_no_query(
     ],
 )
 def test_an_epoch_whose_request_or_answer_is_lost_is_written_once(
-    new_place: Any, kind: str, method: str, lost: str
+    new_place: Any, monkeypatch: pytest.MonkeyPatch, kind: str, method: str, lost: str
 ) -> None:
+    monkeypatch.setattr(clients, "_RETRY_S", 1.0)
     place: Place = new_place(kind)
     _, tasks = place.owner()
     tasks.write(1, *of_two_tables(1))
@@ -215,11 +217,7 @@ def test_an_epoch_whose_request_or_answer_is_lost_is_written_once(
     assert place.ids("Keys") == [1, 2, 3]
 
 
-@pytest.mark.parametrize("rows_max", [20_000, 0], ids=["by the driver", "by Spark"])
-def test_a_scan_goes_on_after_a_kill(
-    place: Place, monkeypatch: pytest.MonkeyPatch, rows_max: int
-) -> None:
-    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", rows_max)
+def test_a_scan_goes_on_after_a_kill(place: Place) -> None:
     for chunks in (2, 3):
         sink, _ = place.owner()
         sink.begin_scan(place.spark, {TABLE: SCANNED, "Empty": SCANNED})
