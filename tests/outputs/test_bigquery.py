@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.cloud.bigquery import SchemaField, Table
 
-from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError
+from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError, PublishError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery import row_stream
 from slackwater.spark_sink.output.bigquery.address import TableAddress
@@ -187,6 +187,27 @@ def test_an_epoch_of_many_requests_is_appended_to_one_stream_though_some_are_los
     assert pipeline.numbers() == [1] * 7
     assert pipeline.door.requests.count("CreateWriteStream") == 1
     assert pipeline.door.requests.count("AppendRows") == 10
+
+
+def test_a_column_that_the_service_does_not_know_yet_is_waited_for(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_stream, "_WAIT_S_MAX", 0.01)
+    requests = count(1)
+
+    def refuse(method: str, name: str) -> None:
+        if method == "AppendRows" and next(requests) <= 9:
+            raise ValueError("Input schema has more fields than BigQuery schema: 'number'")
+
+    log = pipeline.new_process()
+    pipeline.door.before = refuse
+    assert pipeline.publish(log, 1)
+    assert pipeline.numbers() == [1]
+    assert pipeline.door.requests.count("CreateWriteStream") == 1
+    monkeypatch.setattr(row_stream, "_COLUMNS_S_MAX", 0.0)
+    requests = count(1)
+    with pytest.raises(PublishError, match="more fields than"):
+        pipeline.publish(log, 2)
 
 
 def test_rows_whose_stream_is_gone_are_read_again_by_the_remedy(pipeline: Pipeline) -> None:

@@ -151,6 +151,8 @@ class BigQueryServer:
                 door.after(name, str(stream))
             except KeyError as error:
                 context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            except ValueError as error:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except FileExistsError as error:
                 context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
             except Exception as error:  # noqa: BLE001 - whatever a test raises

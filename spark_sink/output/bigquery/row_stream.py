@@ -8,12 +8,13 @@ rows that are not flushed are never seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from slackwater.spark_sink.errors import BigQueryError, PublishError
 from slackwater.spark_sink.output.bigquery.address import TableAddress
@@ -30,6 +31,10 @@ _PASSING: Final = frozenset({4, 8, 10, 13, 14})
 # An answer that does not come.
 _TIMEOUT_S: Final = 60.0
 _ATTEMPTS: Final = 4
+# This service learns of a table's new columns minutes after the table has them.
+_COLUMNS_S_MAX: Final = 600.0
+_UNKNOWN_COLUMN: Final = "more fields than"
+_WAIT_S_MAX: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ class RowStream:
     def _append(self, batch: pa.RecordBatch) -> None:
         """Append a batch at the next offset; that it was appended before changes nothing."""
         for attempt in _attempts():
-            with attempt, requests_to(self._address, "appending rows"):
+            with attempt, requests_to(self._address, "appending rows"), _columns_may_be_new():
                 name = self._name or self._create()
                 answers = self._clients.rows.append_rows(
                     iter([_request(name, self._next, batch)]),
@@ -137,6 +142,8 @@ class RowStream:
         self._next += batch.num_rows
 
     def _require_appended(self, name: str, answer: AppendRowsResponse) -> None:
+        if _UNKNOWN_COLUMN in answer.error.message:
+            raise _UnknownColumnError(f"{name}: {answer.error.message}")
         if answer.row_errors:
             first = answer.row_errors[0]
             raise BigQueryError(f"{self._address.id}: a row: {first.message}.")
@@ -172,11 +179,34 @@ class StreamGoneError(Exception):
     """BigQuery has removed a stream, as it does with those that nobody has used for days."""
 
 
+class _UnknownColumnError(PublishError):
+    """The service does not know a column yet that the table has."""
+
+
+@contextmanager
+def _columns_may_be_new() -> Iterator[None]:
+    from google.api_core.exceptions import InvalidArgument
+
+    try:
+        yield
+    except InvalidArgument as error:
+        if _UNKNOWN_COLUMN not in error.message:
+            raise
+        raise _UnknownColumnError(error.message) from error
+
+
+def _is_last(state: RetryCallState) -> bool:
+    error = state.outcome and state.outcome.exception()
+    if isinstance(error, _UnknownColumnError):
+        return (state.seconds_since_start or 0.0) > _COLUMNS_S_MAX
+    return state.attempt_number >= _ATTEMPTS
+
+
 def _attempts() -> Retrying:
     """Return the attempts of a request that may be repeated."""
     return Retrying(
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.5, max=8),
+        stop=_is_last,
+        wait=wait_random_exponential(multiplier=0.5, max=_WAIT_S_MAX),
         retry=retry_if_exception_type(PublishError),
         reraise=True,
     )
