@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.output.bigquery.address import TableAddress
@@ -120,19 +121,29 @@ class Dataset:
         config = bigquery.QueryJobConfig(query_parameters=parameters)
         with requests_to(self.address(table), purpose):
             job = self._clients.tables.query(
-                text, job_config=config, retry=self._clients.retry, job_retry=None
+                text,
+                job_config=config,
+                # BigQuery guesses that of a script by its first statement, which names no table.
+                location=self._location,
+                retry=self._clients.retry,
+                job_retry=None,
             )
             return job.result(retry=self._clients.retry, timeout=_JOB_S_MAX, job_retry=None)
 
+    @cached_property
+    def _location(self) -> str:
+        with requests_to(self._any, "looking at the dataset"):
+            there = self._clients.tables.get_dataset(self.id, retry=self._clients.retry)
+            return str(there.location)
+
     def check(self) -> None:
-        """Ask whether the dataset is there.
+        """Ask whether the dataset is there, and whether queries may run.
 
         Raises:
             BigQueryError: it is not, or rights or credentials are missing.
             PublishError: BigQuery does not answer.
         """
-        with requests_to(self._any, "looking at the dataset"):
-            self._clients.tables.get_dataset(self.id, retry=self._clients.retry)
+        self.run("SELECT 1", "a query")
 
 
 _TYPES: Final = {"datetime": "TIMESTAMP", "NoneType": "TIMESTAMP", "str": "STRING"}
