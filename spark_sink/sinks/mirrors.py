@@ -344,14 +344,16 @@ class Mirrors(ManagedTables[MirrorTable]):
         minute; until then it has an earlier one, at which it was the same.
         """
         now = time.monotonic()
-        if now - self._all_published_at >= _PUBLISH_ALL_EVERY_S:
+        is_due = now - self._all_published_at >= _PUBLISH_ALL_EVERY_S
+        if is_due:
             self._all_published_at = now
+        if self._format.has_one_log:
+            with self._format.at_once(watermark, is_stated=is_due, incomplete=self._unpublished):
+                return
+        if is_due:
             changed = self._existing_tables(spark)
         merge_id = MergeId(self._application, watermark)
-        at_once = self._format.at_once(
-            watermark, is_stated=bool(changed), incomplete=self._unpublished
-        )
-        with at_once:
+        with self._format.at_once(watermark):
             self._at_once(
                 lambda table: self._access(spark, table).publish_watermark(merge_id),
                 [(table,) for table in changed if table not in self._unpublished],

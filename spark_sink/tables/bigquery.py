@@ -37,6 +37,7 @@ class BigQuery(TableStore):
 
     using: ClassVar[str] = BIGQUERY
     has_nulls_in_arrays: ClassVar[bool] = False
+    has_one_log: ClassVar[bool] = True
     # BigQuery's documentation, "Flexible column names".
     marks_refused: ClassVar[str] = '!"$()*,./;?@[\\]^`{}~'
 

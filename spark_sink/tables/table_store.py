@@ -25,6 +25,7 @@ class TableStore(ABC):
         names_any_column: a table property, and values of it with which a column may have any name.
         has_nulls_in_arrays: an array, or one of its values, may be NULL. Otherwise a NULL array has
             no values, and NULL is left out of the others.
+        has_one_log: an epoch is one commit for all tables, which state one low watermark.
         root: the URL of all tables; None if they are beside their staged epochs.
     """
 
@@ -32,6 +33,7 @@ class TableStore(ABC):
     marks_refused: ClassVar[str] = ""
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
     has_nulls_in_arrays: ClassVar[bool] = True
+    has_one_log: ClassVar[bool] = False
     root: str | None = None
 
     @abstractmethod

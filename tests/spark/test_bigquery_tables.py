@@ -346,6 +346,18 @@ def test_tables_of_others_are_left_alone(place: Place) -> None:
     assert place.ids() == [2, 3]
 
 
+def test_a_dataset_that_was_emptied_or_restored_without_epochs_is_refused(place: Place) -> None:
+    place.owner()[1].write(1, *of_two_tables(1))
+    marks = f"{PROJECT}.{place.dataset}._slackwater"
+    place.server.query(f"DELETE FROM `{marks}` WHERE TRUE")
+    if place.kind == "changelogs":
+        place.server.query(f"DELETE FROM `{PROJECT}.{place.dataset}.sales_Orders` WHERE TRUE")
+        place.server.query(f"DELETE FROM `{PROJECT}.{place.dataset}.Keys` WHERE TRUE")
+    with pytest.raises(BigQueryError, match="does not have the epoch") as refused:
+        place.owner()
+    assert refused.value.hint.endswith("restore both as of one time")
+
+
 def test_two_tables_that_would_have_one_name_are_refused(place: Place) -> None:
     _, tasks = place.owner()
     tasks.write(1, inserts(1, at=1))

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery.dataset import Dataset
 from slackwater.spark_sink.output.bigquery.row_stream import Extent
@@ -32,7 +33,7 @@ from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import WrittenFile, written_by_tasks
 from slackwater.spark_sink.tables.in_bigquery.merge import TABLES_MAX, TableMerge, transaction
-from slackwater.timestamp import datetime_to_us
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
 
 if TYPE_CHECKING:
     from google.cloud import bigquery
@@ -53,6 +54,7 @@ _MARKS_SCHEMA: Final = pa.schema(
 # In a table's description, as JSON: what other formats have in properties.
 PIPELINE_PROPERTY: Final = "slackwater.pipeline"
 _LOOKS_AT_ONCE: Final = 8
+_US: Final = timedelta(microseconds=1)
 # A commit that waits so long may have lost its rows: BigQuery removes them after days.
 _LATE_US: Final = 24 * 3_600 * 1_000_000
 
@@ -107,7 +109,14 @@ class DatasetLog(ShownRows):
             BigQueryError, ObjectStoreError, PublishError: see FileLog.take_over().
         """
         self._make_marks()
-        return self._log.take_over(logged).low_watermark
+        latest = self._log.take_over(logged).low_watermark
+        if latest is not None and self.first_after(epoch_name(latest - _US)) is None:
+            raise BigQueryError(
+                f"{self.dataset.id} does not have the epoch of {datetime_to_rfc3339(latest)}, the"
+                f" last one in {self._place.path}/_commits.",
+                "They are of different times, or tables were removed: restore both as of one time",
+            )
+        return latest
 
     def written(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Have tasks write rows, and yield them from their files, which are gone afterwards."""
