@@ -10,6 +10,9 @@ FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_land
 
 RULES := tests/unit tests/simulation/test_lineage_rules.py
 
+# Each of the tests' many processes would compile the program anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock jars newest audit docs release bench faults clean
 
