@@ -45,8 +45,11 @@ _JAVA_OPTIONS = (
 )
 os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
 
-# What takes longest begins first, so that two workers end together.
-_SLOW = ("install", "spark", "faults", "emulator", "synthetic", "simulation", "databases", "unit")
+# What takes longest begins first, so that the workers end together.
+_SLOW = (
+    *("install", "outputs", "spark", "faults", "emulator", "synthetic"),
+    *("simulation", "databases", "unit"),
+)
 
 # After the others of their folder, whose Spark is ended for theirs.
 _WITH_OTHER_SPARK = ("test_pipeline_session", "test_source")

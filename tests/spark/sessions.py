@@ -57,12 +57,14 @@ def shared_spark() -> Iterator[SharedSpark]:
 def _for_sinks() -> SparkSession:
     """Start Spark as the program does, for all formats of tables, for stores and for Kafka."""
     formats = [name for name in ("delta", "iceberg", "s3a", "gs", "abfss") if _has(name)]
-    conf: dict[str, str] = {}
+    # It sends itself all of their jars, and without a JVM's better compiler encrypting takes longer
+    # than all else of its start. Programs of the tests encrypt.
+    conf = {"spark.network.crypto.enabled": "false"}
     # What the tests of Kafka take in place of a missing jar is of this version.
     if pyspark.__version__.startswith("4.1."):
         from tests.support import kafka_broker
 
-        formats, conf = [*formats, "kafka"], kafka_broker.spark_conf()
+        formats, conf = [*formats, "kafka"], conf | kafka_broker.spark_conf()
     return start_spark(["orders"], "local[2]", conf, formats, class_archive=_class_archive())
 
 

@@ -142,7 +142,7 @@ def test_tables_of_any_name_have_topics_of_their_own(
 
 
 def test_a_table_for_which_a_broker_makes_no_topic_is_named(output: Output) -> None:
-    settings = {"topic": "twins.{table}", "delivery": "exactly_once"}
+    settings: dict[str, Any] = {"topic": "twins.{table}", "delivery": "exactly_once"}
     sink = output.sink(**settings)
     output.write(sink, 1, insert(1, at=0.5, table="sales.Orders"))
     # By this process, and by one that learns from the files what was written before it.
@@ -151,6 +151,8 @@ def test_a_table_for_which_a_broker_makes_no_topic_is_named(output: Output) -> N
             output.write(sender, 2, insert(2, at=1.5, table="sales_Orders"))
     # The broker itself says only that there is no such topic.
     settings["topic"] = "twins.sales_Orders"
+    # Soon: the client waits half a minute for a topic.
+    settings["options"] = {"kafka.topic.metadata.propagation.max.ms": "3000"}
     with pytest.raises(MessageRefusedError, match="UNKNOWN_TOPIC"):
         output.write(output.sink(**settings), 2, insert(2, at=1.5))
 

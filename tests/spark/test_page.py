@@ -130,7 +130,7 @@ def test_the_page_keeps_up_with_a_thousand_partitions(browser: Browser, tmp_path
 def start(stream: ChangeStream, folder: Path, start_ns: int) -> Service:
     values: dict[str, Any] = settings(stream, folder, format_rfc3339(start_ns))
     values["http"] = {"listen": "127.0.0.1:0"}
-    values["epoch"] |= {"heartbeat": "1s", "target_time": "1s"}
+    values["epoch"] |= {"heartbeat": "1s", "target_time": "1s", "trigger": "500ms"}
     service = Service(
         values, folder, os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
     )

@@ -254,8 +254,8 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "three heartbeats": _STALL,
         "120 seeds": "tests/unit/reader/test_message_forms.py::SEEDS_IN_CI = 120",
         "500 messages": "tests/unit/reader/test_message_forms.py::assert seen.total() > 500",
-        "76 simulated lives": (
-            "tests/simulation/test_epochs.py::SEEDS = 24\nMUTABLE_SEEDS = 12\nCONTINUOUS_SEEDS = 40"
+        "56 simulated lives": (
+            "tests/simulation/test_epochs.py::SEEDS = 24\nMUTABLE_SEEDS = 12\nCONTINUOUS_SEEDS = 20"
         ),
         "200 random orders": (
             "tests/unit/spark_sink/test_file_log.py::for seed in range(part, 200, 2)"

@@ -18,7 +18,8 @@ from typing import Any, Final
 import pyarrow.fs as pafs
 import pytest
 import requests
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.backends import get_backend
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import make_server
 
 from tests.support import azurite
@@ -285,9 +286,10 @@ OTHERS: Final = [pytest.param(name, marks=pytest.mark.long) for name in ("gs", "
 
 @contextmanager
 def _served_by_moto(store: ServedStore) -> Iterator[ServedStore]:
-    with serving(store, _as_s3(DomainDispatcherApplication(create_backend_app))):
-        # moto keeps the objects of a former store of this process.
-        requests.post(f"{store.endpoint}/moto-api/reset", timeout=60).raise_for_status()
+    # moto keeps the objects of a former store of this process.
+    get_backend("s3").reset()
+    # For all services, it would look which one each request is for.
+    with serving(store, _as_s3(create_backend_app("s3"))):
         headers: Mapping[str, str] = {"Authorization": _AUTHORIZATION}
         url = f"{store.endpoint}/{BUCKET}"
         requests.put(url, headers=headers, timeout=60).raise_for_status()
