@@ -53,6 +53,7 @@ PAIRS = (
     ("iceberg", "mirror"),
     ("delta", "changelogs"),
     ("mirror", "parquet"),
+    ("json", "orc"),
     ("kafka", "spark"),
     # The options by which its stand-in is reached are no other sink's.
     ("bigquery", "bigquery_mirror"),
