@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
-from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError, SinkError
 from slackwater.spark_sink.output.commit_log import FOLDER, Commit, CommitLog, CommittedFile
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.epoch_names import epoch_name
@@ -194,7 +194,7 @@ class FileLog:
             return
         try:
             self._name_files(unnamed)
-        except ObjectStoreError:
+        except SinkError:
             self._require_owner()
             raise
         if unnamed.is_chunk:

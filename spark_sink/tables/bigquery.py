@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.formats import BIGQUERY
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.output.row_range import RowRange
     from slackwater.spark_sink.tables.in_bigquery.bigquery_access import BigQueryAccess
     from slackwater.spark_sink.tables.in_bigquery.dataset_log import DatasetLog
+
+_WIDE: Final = {"INT": "BIGINT", "FLOAT": "DOUBLE"}
+_NARROW: Final = re.compile(r"\b(INT|FLOAT)\b")
 
 
 class BigQuery(TableStore):
@@ -39,6 +43,17 @@ class BigQuery(TableStore):
     has_nulls_in_arrays: ClassVar[bool] = False
     has_one_log: ClassVar[bool] = True
     # BigQuery's documentation, "Flexible column names".
+    beginnings_refused: ClassVar[Sequence[str]] = (
+        "_TABLE_",
+        "_FILE_",
+        "_PARTITION",
+        "_ROW_TIMESTAMP",
+        "__ROOT__",
+        "_COLIDENTIFIER",
+        "_CHANGE_SEQUENCE_NUMBER",
+        "_CHANGE_TYPE",
+        "_CHANGE_TIMESTAMP",
+    )
     marks_refused: ClassVar[str] = '!"$()*,./;?@[\\]^`{}~'
 
     def __init__(
@@ -65,6 +80,13 @@ class BigQuery(TableStore):
 
         dataset = Dataset(parse_address(self.root or ""), self._options)
         return DatasetLog(dataset, self._place, self._application, are_merged=self._are_merged)
+
+    def holds(self, stored: str, wanted: str) -> bool:
+        """Return whether a type is as BigQuery has another one: it has no narrow ones.
+
+        A column's description says which one it is, but others may change that.
+        """
+        return stored in (wanted, _NARROW.sub(lambda match: _WIDE[match[0]], wanted))
 
     def name(self, path: str) -> str:
         """Return the table's name in BigQuery; Spark does not reach it."""

@@ -124,7 +124,7 @@ class ChangelogTable(ManagedTable):
         present_types = {name.lower(): kind for name, kind in present.items()}
         for name, kind in needed.items():
             present_type = present_types.get(name.lower(), kind)
-            if present_type != kind:
+            if not self._format.holds(present_type, kind):
                 raise ChangelogColumnError(
                     f"column {part}.{name} of the changelog {self._path} has type {present_type},"
                     f" but {self._table} now needs {kind}.",

@@ -219,7 +219,7 @@ class MirrorTable(ManagedTable):
         return [
             MissingColumn(None, column.name, column.spark_type)
             for column in columns
-            if types.get(column.name.lower()) != column.spark_type
+            if not self._format.holds(types.get(column.name.lower(), ""), column.spark_type)
         ]
 
     def _rename_retyped_columns(self, columns: Sequence[Column]) -> None:
@@ -231,7 +231,7 @@ class MirrorTable(ManagedTable):
         types = self._types()
         for column in columns:
             former_type = types.get(column.name.lower(), column.spark_type)
-            if former_type == column.spark_type:
+            if self._format.holds(former_type, column.spark_type):
                 continue
             name = former_name(column.name, former_type, types)
             self._access.rename_column(column.name, name)

@@ -21,6 +21,7 @@ class TableStore(ABC):
     Attributes:
         using: its name in sink.format, and that of a format in Spark SQL, as in CREATE TABLE ...
             USING.
+        beginnings_refused: with which the name of a column must not begin, in upper case.
         marks_refused: marks that the name of a column must not have.
         names_any_column: a table property, and values of it with which a column may have any name.
         has_nulls_in_arrays: an array, or one of its values, may be NULL. Otherwise a NULL array has
@@ -30,11 +31,16 @@ class TableStore(ABC):
     """
 
     using: ClassVar[str]
+    beginnings_refused: ClassVar[Sequence[str]] = ()
     marks_refused: ClassVar[str] = ""
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
     has_nulls_in_arrays: ClassVar[bool] = True
     has_one_log: ClassVar[bool] = False
     root: str | None = None
+
+    def holds(self, stored: str, wanted: str) -> bool:
+        """Return whether a column of one type in Spark SQL is as the tables have another one."""
+        return stored == wanted
 
     @abstractmethod
     def name(self, path: str) -> str:

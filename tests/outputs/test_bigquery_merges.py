@@ -21,6 +21,8 @@ from slackwater.spark_sink.tables.in_bigquery.merge import (
     TABLES_MAX,
     StagedRows,
     TableMerge,
+    first_mark,
+    in_transactions,
     marked,
     staged_changes,
     table_merge,
@@ -49,7 +51,7 @@ def server() -> Iterator[BigQueryServer]:
     with bigquery_server() as server:
         server.query(
             f"CREATE TABLE `{MARKS_TABLE}` (pipeline STRING, low_watermark TIMESTAMP,"
-            " chunk STRING, incomplete ARRAY<STRING>)"
+            " chunk STRING, incomplete ARRAY<STRING>, transactions INT64)"
         )
         yield server
 
@@ -66,6 +68,8 @@ class Mirror:
         self._schema = schema
         self._file = File(schema.empty_table(), is_small=True, may_be_marked=False)
         server.client.create_table(bigquery.Table(self.id, fields_of(schema)))
+        self.run(first_mark(MARKS_TABLE, self.pipeline))
+        self.run(first_mark(MARKS_TABLE, self.pipeline))
 
     def merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> str:
         """Merge into the file, and return the transaction of the epoch in BigQuery."""
@@ -165,8 +169,21 @@ def test_rows_that_are_gone_are_not_taken_for_none(server: BigQueryServer) -> No
     assert server.query(f"SELECT * FROM `{mirror.id}`") == []
 
 
-def test_a_transaction_names_as_many_tables_as_bigquery_takes() -> None:
-    merges = [TableMerge(f"p.d.t{number}", ["Id"], None) for number in range(TABLES_MAX)]
-    assert TABLES_MAX + 1 == 100
-    assert "low_watermark = TIMESTAMP_MICROS(7)" in transaction(merges, "p.d.m", "orders", 7)
-    assert "UPDATE SET" not in transaction(merges, "p.d.m", "orders", 7, moved=None)
+def test_merges_are_divided_as_transactions_take_them() -> None:
+    narrow = [TableMerge(f"p.d.t{number}", ["Id"], None) for number in range(2 * TABLES_MAX + 1)]
+    assert [len(step) for step in in_transactions(narrow)] == [TABLES_MAX, TABLES_MAX, 1]
+    assert in_transactions([]) == [[]]
+    names = [f"column_{number:04}_{'x' * 20}" for number in range(1_000)]
+    staged = StagedRows("p.d.s", "this", 1, 1)
+    wide = [TableMerge(f"p.d.t{n}", names, staged, updated=names) for n in range(8)]
+    steps = in_transactions(wide)
+    assert [merge for step in steps for merge in step] == wide
+    assert all(len(transaction(step, "p.d.m", "orders", 7)) < 1_000_000 for step in steps)
+    assert len(steps) > 1
+
+
+def test_one_of_two_transactions_at_a_time_fails_by_the_row_that_each_updates() -> None:
+    for chunk in (None, "epoch=1.000001/1"):
+        text = transaction([], "p.d.m", "orders", 7, chunk=chunk)
+        begun = text.partition("BEGIN TRANSACTION;\n")[2]
+        assert begun.startswith("UPDATE `p.d.m` SET transactions = ")

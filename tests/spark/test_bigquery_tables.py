@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,11 +15,17 @@ import pytest
 from google.cloud.bigquery import SchemaField, Table
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.errors import BadRecordError, BigQueryError, PublishError
+from slackwater.spark_sink.errors import (
+    BadRecordError,
+    BigQueryError,
+    ColumnNameError,
+    PublishError,
+)
 from slackwater.spark_sink.output.bigquery import clients
 from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.in_bigquery import merge
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.support.bigquery import PROJECT, BigQueryServer, Door, bigquery_server
@@ -356,6 +363,82 @@ def test_a_dataset_that_was_emptied_or_restored_without_epochs_is_refused(place:
     with pytest.raises(BigQueryError, match="does not have the epoch") as refused:
         place.owner()
     assert refused.value.hint.endswith("restore both as of one time")
+
+
+def test_large_epochs_of_several_tables_are_written_at_the_same_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", 0)
+    _, tasks = place.owner()
+    for epoch in (1, 2):
+        tasks.write(epoch, *(inserts(epoch, at=epoch, table=f"T{n}") for n in range(6)))
+    assert [place.ids(f"T{n}") for n in range(6)] == [[1, 2]] * 6
+    assert not list(place.folder.rglob("_staging/*/*/*"))
+
+
+def test_a_chunk_and_an_epoch_of_more_tables_than_a_transaction_takes_are_whole(
+    mirrors: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "TABLES_MAX", 1)
+    names = ["A", "B", "C"]
+    sink, tasks = mirrors.owner()
+    sink.begin_scan(mirrors.spark, dict.fromkeys(names, SCANNED))
+    scanned = frame(mirrors.spark, [of_scan(inserts(1, at=0, table=name)) for name in names])
+    assert sink.add_scanned(scanned, 0, START) == 3
+    sink.end_scan(mirrors.spark, 3, START)
+    tasks.write(1, *(inserts(2, at=1, table=name) for name in names))
+    assert [mirrors.ids(name) for name in names] == [[1, 2]] * 3
+
+
+def test_a_log_that_is_lost_in_the_middle_of_a_scan_is_missed(mirrors: Place) -> None:
+    sink, _ = mirrors.owner()
+    sink.begin_scan(mirrors.spark, {TABLE: SCANNED})
+    sink.add_scanned(frame(mirrors.spark, [of_scan(inserts(1, at=0))]), 0, START)
+    shutil.rmtree(mirrors.folder / "checkpoint-log")
+    with pytest.raises(BigQueryError, match="rows of an initial scan") as refused:
+        mirrors.owner()
+    assert refused.value.hint.startswith("Name another dataset, or remove the tables")
+    for name in ("_slackwater", "sales_Orders"):
+        mirrors.server.client.delete_table(f"{PROJECT}.{mirrors.dataset}.{name}")
+    mirrors.owner()
+
+
+def test_who_describes_a_column_or_removes_a_view_changes_no_rows(place: Place) -> None:
+    columns = {"Id": "INT64", "Score": "FLOAT32"}
+
+    def scored(number: int) -> Record:
+        mods: Mods = [({"Id": str(number)}, {"Score": 0.5}, {})]
+        return record("INSERT", mods, columns, at=number)
+
+    place.owner()[1].write(1, scored(1))
+    client = place.server.client
+    table = client.get_table(f"{PROJECT}.{place.dataset}.sales_Orders")
+    table.schema = [described(field) for field in table.schema]
+    client.update_table(table, ["schema"])
+    client.delete_table(f"{PROJECT}.{place.dataset}._cut_sales_Orders", not_found_ok=True)
+    place.owner()[1].write(2, scored(2))
+    assert [field.name for field in client.get_table(table.reference).schema] == [
+        field.name for field in table.schema
+    ]
+    rows = [row if place.kind == "mirror" else row["after"] for row in place.rows()]
+    assert [row["Score"] for row in rows] == [0.5, 0.5]
+    if place.kind == "changelogs":
+        assert place.rows("_cut_sales.Orders")
+
+
+def described(field: SchemaField) -> SchemaField:
+    parts = list(map(described, field.fields))
+    return SchemaField(
+        field.name, field.field_type, field.mode, description="by others", fields=parts
+    )
+
+
+def test_a_column_whose_name_bigquery_does_not_take_is_named(place: Place) -> None:
+    _, tasks = place.owner()
+    columns = {"Id": "INT64", "_partition_of": "STRING"}
+    mods: Mods = [({"Id": "1"}, {"_partition_of": "x"}, {})]
+    with pytest.raises(ColumnNameError, match="bigquery does not take that name"):
+        tasks.write(1, record("INSERT", mods, columns, at=1))
 
 
 def test_two_tables_that_would_have_one_name_are_refused(place: Place) -> None:

@@ -111,7 +111,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     },
     "bigquery.md": {
         "10 MB at least": _BIGQUERY,
-        "takes 20 MB, and 20 MB for": _BILLED,
+        "takes 30 MB, and 20 MB for": _BILLED,
         "6.25 dollars a TiB": _BIGQUERY,
         "first TiB": _BIGQUERY,
         "0.025 dollars a GiB after 2 TiB": _BIGQUERY,

@@ -21,6 +21,20 @@ _PLAIN: Final = "http://"
 _RETRY_S: Final = 30.0
 # Of a transaction, in the error's text: it has no other mark.
 _CONFLICT: Final = "concurrent update"
+# Reasons of refusals that pass (BigQuery's documentation, "Error messages").
+_PASSING: Final = frozenset(
+    {
+        "backendError",
+        "internalError",
+        "jobBackendError",
+        "jobInternalError",
+        "jobRateLimitExceeded",
+        "quotaExceeded",
+        "rateLimitExceeded",
+        "resourcesExceeded",
+        "tableUnavailable",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -100,13 +114,19 @@ def requests_to(address: TableAddress, purpose: str) -> Iterator[None]:
             "Give the process credentials: those of its machine, or GOOGLE_APPLICATION_CREDENTIALS",
         ) from error
     except refusals as error:
-        if _CONFLICT in error.message:
-            raise PublishError(f"{address.id}: {purpose} came second: {error.message}.") from error
+        if _CONFLICT in error.message or _reason(error) in _PASSING:
+            raise PublishError(f"{address.id}: {purpose} failed: {error.message}.") from error
         raise BigQueryError(
             f"{address.id}: {purpose} was refused: {error.message}.", _advice(error, address)
         ) from error
     except (exceptions.GoogleAPIError, OSError) as error:
         raise PublishError(f"{address.id}: {purpose} failed: {error}.") from error
+
+
+def _reason(error: Any) -> str:
+    """Return the reason that the REST API gives; empty without one."""
+    details = [detail for detail in error.errors if isinstance(detail, dict)]
+    return str(details[0].get("reason", "")) if details else ""
 
 
 def _advice(error: Exception, address: TableAddress) -> str:
@@ -117,6 +137,8 @@ def _advice(error: Exception, address: TableAddress) -> str:
             "It needs roles/bigquery.dataEditor on the dataset, and roles/bigquery.jobUser in the"
             " project"
         )
+    if isinstance(error, exceptions.NotFound) and "Table" in error.message:
+        return "Restore the table, as by BigQuery's time travel"
     if isinstance(error, exceptions.NotFound):
         return f"Make the dataset: bq mk --dataset {address.project}:{address.dataset}"
     return ""

@@ -12,6 +12,7 @@ from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
 from slackwater.spark_sink.output.bigquery.row_stream import RowStream
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from google.cloud import bigquery
 
 # Of DDL, a query or a transaction; then it is tried again.
@@ -92,6 +93,14 @@ class Dataset:
                 table, exists_ok=True, retry=self._clients.retry
             )
 
+    def unclustered(self, table: bigquery.Table) -> None:
+        """Leave a table's clustering: a column that it is by can't be renamed."""
+        table.clustering_fields = None
+        with requests_to(self.address(table.table_id), "leaving the clustering"):
+            self._clients.tables.update_table(
+                table, ["clustering_fields"], retry=self._clients.retry
+            )
+
     def set_fields(self, table: bigquery.Table, fields: Sequence[bigquery.SchemaField]) -> None:
         """Give a table other columns: those that it has, and new ones.
 
@@ -129,6 +138,12 @@ class Dataset:
                 job_retry=None,
             )
             return job.result(retry=self._clients.retry, timeout=_JOB_S_MAX, job_retry=None)
+
+    def rows(self, text: str, table: str) -> pa.Table:
+        """Return the rows of a query."""
+        result = self.run(text, "a query", table)
+        with requests_to(self.address(table), "a query"):
+            return result.to_arrow(create_bqstorage_client=False)
 
     @cached_property
     def _location(self) -> str:

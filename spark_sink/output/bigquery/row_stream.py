@@ -95,20 +95,16 @@ class RowStream:
         return self._hidden
 
     def _create(self) -> str:
-        from google.api_core.exceptions import NotFound
         from google.cloud.bigquery_storage_v1.types import WriteStream
 
-        try:
-            stream = self._clients.rows.create_write_stream(
-                parent=self._address.resource,
-                write_stream=WriteStream(type_=WriteStream.Type.BUFFERED),
-                retry=None,
-                timeout=_TIMEOUT_S,
-            )
-        except NotFound as error:
-            # The table was there a moment ago: this service learns of new ones late.
-            raise PublishError(f"{self._address.id}: {error.message}") from error
-        self._name, self._next = stream.name, 0
+        self._next = 0
+        stream = self._clients.rows.create_write_stream(
+            parent=self._address.resource,
+            write_stream=WriteStream(type_=WriteStream.Type.BUFFERED),
+            retry=None,
+            timeout=_TIMEOUT_S,
+        )
+        self._name = stream.name
         return self._name
 
     def _append_first(self, batch: pa.RecordBatch) -> None:
@@ -126,7 +122,7 @@ class RowStream:
     def _append(self, batch: pa.RecordBatch) -> None:
         """Append a batch at the next offset; that it was appended before changes nothing."""
         for attempt in _attempts():
-            with attempt, requests_to(self._address, "appending rows"), _columns_may_be_new():
+            with attempt, requests_to(self._address, "appending rows"), self._may_be_new():
                 name = self._name or self._create()
                 answers = self._clients.rows.append_rows(
                     iter([_request(name, self._next, batch)]),
@@ -140,6 +136,22 @@ class RowStream:
                     raise PublishError(f"{name}: no answer came.")
                 self._require_appended(name, answer)
         self._next += batch.num_rows
+
+    @contextmanager
+    def _may_be_new(self) -> Iterator[None]:
+        """Let requests that come too soon after a table, stream or column was made be repeated."""
+        from google.api_core.exceptions import InvalidArgument, NotFound
+
+        try:
+            yield
+        except InvalidArgument as error:
+            if _UNKNOWN_COLUMN not in error.message:
+                raise
+            raise _UnknownColumnError(error.message) from error
+        except NotFound as error:
+            if self._next:
+                raise
+            raise PublishError(f"{self._address.id}: {error.message}") from error
 
     def _require_appended(self, name: str, answer: AppendRowsResponse) -> None:
         if _UNKNOWN_COLUMN in answer.error.message:
@@ -183,18 +195,6 @@ class _UnknownColumnError(PublishError):
     """The service does not know a column yet that the table has."""
 
 
-@contextmanager
-def _columns_may_be_new() -> Iterator[None]:
-    from google.api_core.exceptions import InvalidArgument
-
-    try:
-        yield
-    except InvalidArgument as error:
-        if _UNKNOWN_COLUMN not in error.message:
-            raise
-        raise _UnknownColumnError(error.message) from error
-
-
 def _is_last(state: RetryCallState) -> bool:
     error = state.outcome and state.outcome.exception()
     if isinstance(error, _UnknownColumnError):
@@ -224,6 +224,8 @@ def _request(name: str, offset: int, batch: pa.RecordBatch) -> AppendRowsRequest
 def _in_requests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches that each fit into a request."""
     for batch in batches:
-        rows = max(1, batch.num_rows * _REQUEST_MAX // max(batch.nbytes, 1))
-        for first in range(0, batch.num_rows, rows):
-            yield batch.slice(first, rows)
+        if batch.nbytes <= _REQUEST_MAX or batch.num_rows <= 1:
+            yield batch
+        else:
+            half = batch.num_rows // 2
+            yield from _in_requests([batch.slice(0, half), batch.slice(half)])

@@ -118,7 +118,8 @@ class ShownRows(ABC):
                 raise BigQueryError(
                     f"{self._dataset.id}.{extent.table}: the stream with the rows of {name} is"
                     " gone, as BigQuery removes streams that nobody uses for days.",
-                    f"Remove the last file of {self._place.path}/_commits: they are read again",
+                    f"Remove the last file of {self._place.path}/_commits, and rows of that epoch"
+                    " from tables that show some: they are read again",
                 ) from error
 
     def has(self, name: str) -> bool:

@@ -61,7 +61,7 @@ _CLUSTERED: Final = frozenset({"STRING", "INTEGER", "BOOLEAN", "DATE", "TIMESTAM
 # What is read beside a mirror's rows: no table's column is called so.
 _AT: Final = f"{LATEST}low_watermark"
 _LACK: Final = f"{LATEST}incomplete"
-_IS_ROW: Final = f"{LATEST}is_row"
+_ROWS: Final = f"{LATEST}rows"
 
 
 class BigQueryAccess(TableAccess):
@@ -77,6 +77,7 @@ class BigQueryAccess(TableAccess):
         self._name = name
         self._dataset = log.dataset
         self._id = log.dataset.address(name).id
+        self._has_cut = False
         # The tables for staged rows.
         self._made: set[str] = set()
 
@@ -113,6 +114,8 @@ class BigQueryAccess(TableAccess):
         """Return the columns as they are now; see TableAccess."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        # Whoever made the table may have died before it made this.
+        self._make_cut()
         return from_arrow_schema(schema_of(self._existing().schema))
 
     def _existing(self) -> bigquery.Table:
@@ -137,11 +140,12 @@ class BigQueryAccess(TableAccess):
             description=json.dumps({**properties, PIPELINE_PROPERTY: self._log.pipeline}),
         )
         self._own()
-        if not self._log.are_merged:
-            self._make_cut()
 
     def _make_cut(self) -> None:
-        """Make the view of the rows up to the low watermark of all tables."""
+        """Make the view of a changelog's rows up to the low watermark of all, once."""
+        if self._log.are_merged or self._has_cut:
+            return
+        self._has_cut = True
         marks = self._dataset.address(MARKS).id
         pipeline = json.dumps(self._log.pipeline, ensure_ascii=False)
         self._dataset.make(
@@ -152,6 +156,9 @@ class BigQueryAccess(TableAccess):
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column; see TableAccess."""
+        there = self._existing()
+        if name in (there.clustering_fields or ()):
+            self._dataset.unclustered(there)
         table = self._id
         text = f"ALTER TABLE `{table}` RENAME COLUMN `{name}` TO `{new_name}`"
         self._dataset.run(text, "renaming a column", self._name)
@@ -250,23 +257,33 @@ class BigQueryAccess(TableAccess):
     def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
         """Return the rows, and the low watermark that they have; None without one."""
         marks = self._dataset.address(MARKS).id
-        pipeline = json.dumps(self._log.pipeline, ensure_ascii=False)
-        # By one query, so that both are of one moment. A mirror may have no rows.
-        rows = self._rows(
-            f"SELECT * FROM (SELECT low_watermark AS {_AT}, incomplete AS {_LACK} FROM `{marks}`"
-            f" WHERE pipeline = {pipeline} AND chunk IS NULL)"
-            f" LEFT JOIN (SELECT *, TRUE AS {_IS_ROW} FROM `{self._id}`) ON TRUE"
+        of_pipeline = (
+            f"FROM `{marks}` WHERE pipeline = {json.dumps(self._log.pipeline, ensure_ascii=False)}"
+            " AND chunk IS NULL ORDER BY low_watermark DESC LIMIT 1"
         )
-        if not rows.num_rows:
-            return None
+        # By one query with the rows, so that all is of one moment.
+        stated = (
+            f"(SELECT low_watermark {of_pipeline}) AS {_AT},"
+            f" (SELECT TO_JSON_STRING(incomplete) {of_pipeline}) AS {_LACK}"
+        )
+        while True:
+            rows = self._rows(f"SELECT *, {stated} FROM `{self._id}`")
+            if rows.num_rows:
+                break
+            # Without a row nothing is stated; there may be some by now.
+            counted = self._rows(f"SELECT (SELECT COUNT(*) FROM `{self._id}`) AS {_ROWS}, {stated}")
+            if not counted.column(_ROWS)[0].as_py():
+                rows = counted
+                break
         at, lack = (rows.column(name)[0].as_py() for name in (_AT, _LACK))
-        if at is None or self.source_table() in lack:
+        if at is None or self.source_table() in json.loads(lack or "[]"):
             return None
-        return self._frame(spark, rows.filter(rows.column(_IS_ROW))), datetime_to_rfc3339(at)
+        names = schema_of(self._existing().schema)
+        there = rows if _ROWS not in rows.column_names else names.empty_table()
+        return self._frame(spark, there), datetime_to_rfc3339(at)
 
     def _rows(self, text: str) -> pa.Table:
-        result = self._dataset.run(text, "a query", self._name)
-        return result.to_arrow(create_bqstorage_client=False)
+        return self._dataset.rows(text, self._name)
 
     def _frame(self, spark: SparkSession, rows: pa.Table) -> DataFrame:
         schema = schema_of(self._existing().schema)

@@ -9,6 +9,7 @@ row that is shown last.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -29,10 +30,15 @@ from slackwater.spark_sink.output.bigquery.shown_rows import ShownChange, ShownR
 from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.epoch_names import epoch_name, parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
-from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
+from slackwater.spark_sink.output.file_log import FileLog
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import WrittenFile, written_by_tasks
-from slackwater.spark_sink.tables.in_bigquery.merge import TABLES_MAX, TableMerge, transaction
+from slackwater.spark_sink.tables.in_bigquery.merge import (
+    TableMerge,
+    first_mark,
+    in_transactions,
+    transaction,
+)
 from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
 
 if TYPE_CHECKING:
@@ -49,6 +55,8 @@ _MARKS_SCHEMA: Final = pa.schema(
         "chunk": pa.string(),
         # Of mirrors: the full names of tables that lack rows.
         "incomplete": pa.list_(pa.string()),
+        # Of mirrors: changed by each, so that one of two at the same time fails.
+        "transactions": pa.int64(),
     }
 )
 # In a table's description, as JSON: what other formats have in properties.
@@ -110,6 +118,7 @@ class DatasetLog(ShownRows):
         """
         self._make_marks()
         latest = self._log.take_over(logged).low_watermark
+        self._require_chunks()
         if latest is not None and self.first_after(epoch_name(latest - _US)) is None:
             raise BigQueryError(
                 f"{self.dataset.id} does not have the epoch of {datetime_to_rfc3339(latest)}, the"
@@ -118,15 +127,33 @@ class DatasetLog(ShownRows):
             )
         return latest
 
+    def _require_chunks(self) -> None:
+        """Refuse mirrors with rows of a scan that the log does not know, as if it were lost.
+
+        Raises:
+            BigQueryError: there are some.
+        """
+        marks = f"`{self.dataset.address(MARKS).id}`"
+        text = f"SELECT COUNT(chunk) FROM {marks} WHERE pipeline = @pipeline"
+        [[chunks]] = self.dataset.run(text, "a query", MARKS, pipeline=self.pipeline)
+        if chunks and not self._chunks.names():
+            raise BigQueryError(
+                f"{self.dataset.id} has rows of an initial scan that {self._place.path} does not"
+                " know.",
+                "Name another dataset, or remove the tables of this one",
+            )
+
     def written(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Have tasks write rows, and yield them from their files, which are gone afterwards."""
-        writer = self._log.writer(EPOCHS, PARQUET, ())
+        # Of its own: others' rows are written at the same time.
+        kind = uuid.uuid4().hex
+        writer = self._log.writer(kind, PARQUET, ())
         files = written_by_tasks(rows, writer)
         try:
             reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
             yield from reader.batches(files)
         finally:
-            self._log.discard(EPOCHS, files)
+            self._log.discard(kind, files)
 
     @contextmanager
     def committing(
@@ -209,20 +236,17 @@ class DatasetLog(ShownRows):
         """
         if not self.are_merged:
             return
-        chunk = name if parse_epoch_name(name) is None else None
-        time_us = _time_us(name)
-        tables = [TableMerge.from_json(merge) for merge in change.merges]
-        for first in range(0, max(len(tables), 1), TABLES_MAX):
-            step = tables[first : first + TABLES_MAX]
-            moves = chunk is None and first + TABLES_MAX >= len(tables)
-            marks = self.dataset.address(MARKS).id
+        is_chunk = parse_epoch_name(name) is None
+        steps = in_transactions([TableMerge.from_json(merge) for merge in change.merges])
+        for number, step in enumerate(steps, 1):
             text = transaction(
                 step,
-                marks,
+                self.dataset.address(MARKS).id,
                 self.pipeline,
-                time_us,
-                chunk=chunk,
-                moved=change.incomplete if moves else None,
+                _time_us(name),
+                # Each inserts other rows.
+                chunk=f"{name}/{number}" if is_chunk else None,
+                moved=change.incomplete if number == len(steps) else None,
                 is_late=any(map(_is_late, step)),
             )
             self.dataset.run(text, "a transaction", MARKS)
@@ -247,14 +271,16 @@ class DatasetLog(ShownRows):
         text = (
             f"SELECT MAX(low_watermark) FROM `{self.dataset.address(table).id}`"
             f" WHERE low_watermark {order} TIMESTAMP_MICROS({_time_us(name)})"
-            f" AND {self._of_epochs(table)}"
+            f" AND {self._of_epochs(table, is_chunk=parse_epoch_name(name) is None)}"
         )
         return self._one(table, text) is not None
 
-    def _of_epochs(self, table: str) -> str:
-        """Return the condition on rows of a table that are of this pipeline's epochs."""
+    def _of_epochs(self, table: str, *, is_chunk: bool = False) -> str:
+        """Return the condition on rows of a table that are of this pipeline's epochs, or chunks."""
+        if table == MARKS:
+            return "pipeline = @pipeline"
         # Rows of a scan belong to no transaction.
-        return "pipeline = @pipeline" if table == MARKS else "server_transaction_id != ''"
+        return f"server_transaction_id {'=' if is_chunk else '!='} ''"
 
     def _one(self, table: str, text: str) -> datetime | None:
         values = {"pipeline": self.pipeline} if table == MARKS else {}
@@ -275,9 +301,13 @@ class DatasetLog(ShownRows):
             }
 
     def _make_marks(self) -> None:
-        if not self._has_marks:
-            self.dataset.make(MARKS, fields_of(_MARKS_SCHEMA), clustered_by=["pipeline"])
-            self._has_marks = True
+        if self._has_marks:
+            return
+        self.dataset.make(MARKS, fields_of(_MARKS_SCHEMA), clustered_by=["pipeline"])
+        if self.are_merged:
+            text = first_mark(self.dataset.address(MARKS).id, self.pipeline)
+            self.dataset.run(text, "a transaction", MARKS)
+        self._has_marks = True
 
 
 def _is_late(merge: TableMerge) -> bool:

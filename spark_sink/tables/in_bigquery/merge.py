@@ -33,6 +33,8 @@ _MERGE: Final = f"{LATEST}merge"
 STAGED_AT: Final = f"{LATEST}staged_at"
 # BigQuery takes 100, of which one has the low watermark.
 TABLES_MAX: Final = 99
+# In characters: it takes a million of a script.
+_TEXT_MAX: Final = 900_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,8 @@ def transaction(
     """Return a script that does merges in one transaction, unless they are done.
 
     It may run at any time and any number of times, in any process: when the pipeline has this low
-    watermark, it does nothing. BigQuery lets one of two that run at once fail.
+    watermark, it does nothing. Of two that run at once one fails: each updates the pipeline's row
+    of marks first (BigQuery's documentation, "Transaction concurrency").
 
     Args:
         merges: of at most TABLES_MAX tables.
@@ -196,23 +199,45 @@ def transaction(
     elif moved is not None:
         tables = f"ARRAY<STRING>[{', '.join(map(_text, moved))}]"
         steps.append(
-            f"MERGE {_name(marks)} AS t USING (SELECT {name} AS pipeline) AS s"
-            " ON t.pipeline = s.pipeline AND t.chunk IS NULL"
-            f" WHEN MATCHED THEN UPDATE SET low_watermark = {time}, incomplete = {tables}"
-            " WHEN NOT MATCHED BY TARGET THEN"
-            f" INSERT (pipeline, low_watermark, incomplete) VALUES ({name}, {time}, {tables})"
+            f"UPDATE {_name(marks)} SET low_watermark = {time}, incomplete = {tables}"
+            f" WHERE pipeline = {name} AND chunk IS NULL"
         )
     of_pipeline = f"FROM {_name(marks)} WHERE pipeline = {name}"
     return ";\n".join(
         [
             "DECLARE is_new BOOL",
             "BEGIN TRANSACTION",
+            f"UPDATE {_name(marks)} SET transactions = COALESCE(transactions, 0) + 1"
+            f" WHERE pipeline = {name} AND chunk IS NULL",
             f"SET is_new = (SELECT {is_new} {of_pipeline})",
             "IF is_new THEN " + ";\n".join(steps),
             "END IF",
             "COMMIT TRANSACTION;",
         ]
     )
+
+
+def first_mark(marks: str, pipeline: str) -> str:
+    """Return the statement that gives a pipeline its row of marks, unless it has one."""
+    return (
+        f"MERGE {_name(marks)} AS t USING (SELECT {_text(pipeline)} AS pipeline) AS s"
+        " ON t.pipeline = s.pipeline AND t.chunk IS NULL"
+        " WHEN NOT MATCHED BY TARGET THEN INSERT (pipeline) VALUES (s.pipeline)"
+    )
+
+
+def in_transactions(merges: Sequence[TableMerge]) -> list[list[TableMerge]]:
+    """Return merges as transactions can take them; one of none for no merges."""
+    steps: list[list[TableMerge]] = [[]]
+    length = 0
+    for merge in merges:
+        size = sum(map(len, (*_all_staged(merge), *_merged(merge))))
+        if steps[-1] and (len(steps[-1]) == TABLES_MAX or length + size > _TEXT_MAX):
+            steps.append([])
+            length = 0
+        steps[-1].append(merge)
+        length += size
+    return steps
 
 
 def _all_staged(merge: TableMerge) -> list[str]:
