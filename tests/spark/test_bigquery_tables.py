@@ -16,6 +16,7 @@ from google.cloud.bigquery import SchemaField, Table
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import (
+    AsOfTimeError,
     BadRecordError,
     BigQueryError,
     ColumnNameError,
@@ -338,6 +339,13 @@ def test_rows_of_a_former_table_are_gone_and_keys_may_be_null(mirrors: Place, de
     sink.drop_recreated(RecreatedTables(columns={(TABLE, "Name"): low_watermark(3)}))
     tasks.write(4, inserts(1, at=4_000_000, table="Keys"))
     assert present() == {7: None}
+
+
+def test_a_version_as_of_a_time_is_refused(mirrors: Place) -> None:
+    sink, tasks = mirrors.owner()
+    tasks.write(1, *of_two_tables(1))
+    with pytest.raises(AsOfTimeError, match="no versions by Spanner's time"):
+        sink.as_of(mirrors.spark, None)
 
 
 def test_tables_of_others_are_left_alone(place: Place) -> None:

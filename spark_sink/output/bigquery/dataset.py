@@ -94,9 +94,9 @@ class Dataset:
             )
 
     def unclustered(self, table: bigquery.Table) -> None:
-        """Leave a table's clustering: a column that it is by can't be renamed."""
+        """Take a table's clustering away: a column that it is by can't be renamed."""
         table.clustering_fields = None
-        with requests_to(self.address(table.table_id), "leaving the clustering"):
+        with requests_to(self.address(table.table_id), "taking the clustering away"):
             self._clients.tables.update_table(
                 table, ["clustering_fields"], retry=self._clients.retry
             )
@@ -116,7 +116,7 @@ class Dataset:
         """Run a query or a script, which may be run again, and return its job's result.
 
         Args:
-            text: {name} in it stands for a value.
+            text: the SQL.
             purpose: for messages.
             table: likewise.
             values: times or texts, by name, for @name in the text.

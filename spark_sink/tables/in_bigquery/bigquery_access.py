@@ -125,7 +125,7 @@ class BigQueryAccess(TableAccess):
         return table
 
     def create(self, definitions: str, properties: Mapping[str, str], key: Sequence[str]) -> None:
-        """Make the table, and a changelog's view; see TableAccess."""
+        """Make the table; see TableAccess."""
         from google.cloud import bigquery
 
         fields = fields_of(schema_of_columns(definitions))
@@ -145,7 +145,6 @@ class BigQueryAccess(TableAccess):
         """Make the view of a changelog's rows up to the low watermark of all, once."""
         if self._log.are_merged or self._has_cut:
             return
-        self._has_cut = True
         marks = self._dataset.address(MARKS).id
         pipeline = json.dumps(self._log.pipeline, ensure_ascii=False)
         self._dataset.make(
@@ -153,14 +152,14 @@ class BigQueryAccess(TableAccess):
             query=f"SELECT * FROM `{self._id}` WHERE low_watermark <="
             f" (SELECT MAX(low_watermark) FROM `{marks}` WHERE pipeline = {pipeline})",
         )
+        self._has_cut = True
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column; see TableAccess."""
         there = self._existing()
         if name in (there.clustering_fields or ()):
             self._dataset.unclustered(there)
-        table = self._id
-        text = f"ALTER TABLE `{table}` RENAME COLUMN `{name}` TO `{new_name}`"
+        text = f"ALTER TABLE `{self._id}` RENAME COLUMN `{name}` TO `{new_name}`"
         self._dataset.run(text, "renaming a column", self._name)
 
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
@@ -278,9 +277,9 @@ class BigQueryAccess(TableAccess):
         at, lack = (rows.column(name)[0].as_py() for name in (_AT, _LACK))
         if at is None or self.source_table() in json.loads(lack or "[]"):
             return None
-        names = schema_of(self._existing().schema)
-        there = rows if _ROWS not in rows.column_names else names.empty_table()
-        return self._frame(spark, there), datetime_to_rfc3339(at)
+        if _ROWS in rows.column_names:
+            rows = schema_of(self._existing().schema).empty_table()
+        return self._frame(spark, rows), datetime_to_rfc3339(at)
 
     def _rows(self, text: str) -> pa.Table:
         return self._dataset.rows(text, self._name)
