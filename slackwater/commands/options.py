@@ -64,7 +64,7 @@ NewFile = Annotated[
 ]
 SinkName = Annotated[
     str | None,
-    typer.Option("--sink", metavar="|".join(SINKS), help="What to make of the changes."),
+    typer.Option("--sink", help=f"What to make of the changes: {', '.join(SINKS)}."),
 ]
 NewName = Annotated[
     str | None, typer.Option("--pipeline", help="The pipeline's name; by default the stream's.")
