@@ -131,6 +131,11 @@ class WatermarkLog:
         """Return the latest line of all, or at or before a time; None without one."""
         return latest_line(self._files, until)
 
+    def last_low_watermark(self) -> datetime | None:
+        """Return the latest line's low watermark; None without a line."""
+        line = self.last()
+        return None if line is None else line.low_watermark
+
     def has_records_after(self, time: datetime) -> bool:
         """Return whether there is a line of an epoch with records that is later than a time."""
         later = (file for file in _listed(self._files) if file.last > time)

@@ -38,12 +38,7 @@ class FileChangelog(LoggedScans):
         Raises:
             PublishError: the output was restored in parts, without epochs that the log has.
         """
-
-        def logged_time() -> datetime | None:
-            line = self._watermarks.last()
-            return line.low_watermark if line else None
-
-        latest = self._files.take_over(spark, logged_time)
+        latest = self._files.take_over(spark, self._watermarks.last_low_watermark)
         if latest.line is not None:
             # Its owner may have died before it added the line.
             self._watermarks.add_line(*parse_lines(latest.line))

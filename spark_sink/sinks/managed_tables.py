@@ -165,8 +165,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
             ObjectStoreError, PublishError: the object store refuses, or does not answer.
         """
         self._staging.take_over(spark)
-        logged = self._watermarks.last()
-        of_all = self._format.take_over(lambda: logged.low_watermark if logged else None)
+        of_all = self._format.take_over(self._watermarks.last_low_watermark)
         # Somebody may have altered or removed tables.
         self._tables, self._accesses = {}, {}
         existing = [(spark, table) for table in self._existing_tables(spark)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -26,22 +25,12 @@ from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.staging_folder import StagingFolder
-from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
+from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
+from tests.support.bigquery import door as door
+from tests.support.bigquery import server as server
 
 START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
 US: Final = pa.timestamp("us", "UTC")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[BigQueryServer]:
-    with bigquery_server() as server:
-        yield server
-
-
-@pytest.fixture
-def door(server: BigQueryServer) -> Iterator[Door]:
-    with server.door() as door:
-        yield door
 
 
 def refuse_flushes(method: str, name: str) -> None:

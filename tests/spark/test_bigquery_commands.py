@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,13 @@ import yaml
 
 from slackwater.reader.change_stream import Dialect
 from tests.support import mixed_load
-from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
+from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
+from tests.support.bigquery import door as door
+from tests.support.bigquery import server as server
 from tests.support.command_line import output_of, slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.mixed_load import MixedLoad
 from tests.support.services import settings
-
-
-@pytest.fixture
-def server() -> Iterator[BigQueryServer]:
-    with bigquery_server() as server:
-        yield server
-
-
-@pytest.fixture
-def door(server: BigQueryServer) -> Iterator[Door]:
-    with server.door() as door:
-        yield door
 
 
 @pytest.mark.usefixtures("commands_here")

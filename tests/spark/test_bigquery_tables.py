@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,9 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.in_bigquery import merge
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.timestamp import datetime_to_rfc3339
-from tests.support.bigquery import PROJECT, BigQueryServer, Door, bigquery_server
+from tests.support.bigquery import PROJECT, BigQueryServer, Door
+from tests.support.bigquery import door as door
+from tests.support.bigquery import server as server
 from tests.support.epoch_rows import (
     START,
     Mods,
@@ -49,18 +50,6 @@ COLUMNS = {"Id": "INT64", "Name": "STRING"}
 SCANNED = (Column("Id", "INT64", True), Column("Name", "STRING(MAX)", False))
 TABLE = "sales.Orders"
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[BigQueryServer]:
-    with bigquery_server() as server:
-        yield server
-
-
-@pytest.fixture
-def door(server: BigQueryServer) -> Iterator[Door]:
-    with server.door() as door:
-        yield door
 
 
 @dataclass

@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 import grpc
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
@@ -287,6 +288,20 @@ def bigquery_server() -> Iterator[BigQueryServer]:
     finally:
         process.terminate()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[BigQueryServer]:
+    """Run BigQuery for a module."""
+    with bigquery_server() as server:
+        yield server
+
+
+@pytest.fixture
+def door(server: BigQueryServer) -> Iterator[Door]:
+    """Serve BigQuery at ports of a test's own."""
+    with server.door() as door:
+        yield door
 
 
 def _listens(port: int) -> bool:

@@ -103,9 +103,11 @@ class ShownRows(ABC):
         if len(change.extents) > 1:
             with ThreadPool(_FLUSHES_AT_ONCE) as pool:
                 pool.starmap(self._flush, [(extent, file.name) for extent in change.extents])
-        for extent in (*(change.extents if len(change.extents) == 1 else ()), change.last):
-            if extent is not None:
+        else:
+            for extent in change.extents:
                 self._flush(extent, file.name)
+        if change.last is not None:
+            self._flush(change.last, file.name)
         self._finish(change, file.name)
         if is_chunk:
             self._chunks.create(file.name, "")
