@@ -6,7 +6,8 @@ VENVDOCS := .venv-docs
 VENVBQ := .venv-bigquery
 BIN := $(VENV)/bin
 
-FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_lands_every_change_since_the_command
+# A program's first minutes with three sinks, on the newer Spark only.
+FIRST_MINUTES := tests/install/test_first_minutes.py::test_what_init_writes_lands_every_change_since_the_command[iceberg-mirror-parquet]
 
 RULES := tests/unit tests/simulation/test_lineage_rules.py
 
@@ -61,7 +62,7 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q -n auto $(RULES) tests/test_house.py
 
-test: install $(VENV42)/.installed $(VENVBQ)/.installed ## The source's tests on Spark 4.2, and all tests on Spark 4.1
+test: install ## The source's tests on Spark 4.2, and all tests on Spark 4.1
 	@$(BIN)/python -m slackwater.pipeline.spark.java
 	@$(BIN)/python -m tests.support.browsers
 	@$(BIN)/ruff check .
@@ -73,7 +74,7 @@ types:
 
 # Its output comes when it fails. The dialects don't depend on Spark's version. The last module ends
 # the JVM that those before it share.
-on-spark-42:
+on-spark-42: $(VENV42)/.installed
 	@mkdir -p build
 	@$(VENV42)/bin/python -m pytest -k "not POSTGRESQL" \
 		tests/spark/test_source.py \
@@ -83,14 +84,15 @@ on-spark-42:
 		tests/spark/test_connectors.py::test_every_jar_that_was_fetched_is_one_that_was_tested \
 		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
 		"tests/spark/test_table_epochs.py::test_an_object_store_gets_the_table_that_a_disk_does[flat-s3]" \
-		"$(FIRST_MINUTES)[iceberg-mirror]" \
+		"$(FIRST_MINUTES)" \
 		tests/spark/test_pipeline_session.py \
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }
 	@echo "On Spark 4.2: $$(tail -n 1 build/on-spark-42.log)"
 
 # Three at once on two cores: a test waits for other processes nearly half of its time.
-on-spark-41:
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
+on-spark-41: $(VENVBQ)/.installed
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25 \
+		--deselect "$(FIRST_MINUTES)"
 
 lint: install ## Style and types
 	@$(BIN)/ruff check .
