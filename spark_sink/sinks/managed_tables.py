@@ -94,7 +94,7 @@ class ManagedTableSettings(TableSettings, ABC):
         super().check()
         tables = self.tables("")
         if isinstance(tables, BigQuery):
-            tables.log.dataset.check()
+            tables.log.check()
 
     @model_validator(mode="after")
     def _dataset(self) -> Self:

@@ -46,8 +46,8 @@ from tests.support.truths import truth_of
 TABLES = ("Customers", "Orders", "Payments")
 WITHIN_S = 600
 PARTITION_ALIVE_S = 20
-# Several in one process cost little more than one. How Spanner is read is the same for each sink, but
-# for the mirror, which reads rows, too.
+# Several in one process cost little more than one. How Spanner is read is the same for each sink,
+# but for the mirror, which reads rows, too.
 TOGETHER = (
     # In `make test` on the newer Spark alone.
     ("iceberg", "mirror", "parquet"),

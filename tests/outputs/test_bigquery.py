@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from google.api_core.exceptions import Forbidden
 from google.cloud.bigquery import SchemaField, Table
 
 from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError, PublishError
@@ -19,7 +20,8 @@ from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery import row_stream
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
-from slackwater.spark_sink.output.bigquery.dataset import Dataset
+from slackwater.spark_sink.output.bigquery.clients import requests_to
+from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
@@ -278,3 +280,62 @@ def test_a_dataset_that_is_missing_is_named_with_the_command_that_makes_it(
     with pytest.raises(BigQueryError, match="looking at the dataset was refused") as refused:
         ChangesTable(dataset, "changes", place).check()
     assert refused.value.hint == f"Make the dataset: bq mk --dataset {PROJECT}:nowhere"
+
+
+def test_a_view_in_the_tables_place_is_refused(pipeline: Pipeline) -> None:
+    view = Table(pipeline.address.id)
+    view.view_query = "SELECT 1 AS number"
+    pipeline.server.client.create_table(view)
+    with pytest.raises(BigQueryError, match="is a view"):
+        pipeline.new_process()
+
+
+def table_with(**properties: Any) -> Table:
+    """Return a table as BigQuery describes it; the emulator leaves these properties out."""
+    names = {"projectId": PROJECT, "datasetId": DATASET, "tableId": "Orders"}
+    return Table.from_api_repr({"tableReference": names, "type": "TABLE", **properties})
+
+
+def test_a_table_that_asks_queries_for_partitions_is_refused() -> None:
+    asking = table_with(requirePartitionFilter=True)
+    with pytest.raises(BigQueryError, match="queries that name no partition") as refused:
+        require_usable(asking, is_merged=False)
+    assert refused.value.hint == "bq update --norequire_partition_filter lake.Orders"
+
+
+def test_rows_in_the_streaming_buffer_stop_a_mirror_and_no_changelog() -> None:
+    buffered = {"estimatedRows": "1", "estimatedBytes": "8", "oldestEntryTime": "1"}
+    there = table_with(streamingBuffer=buffered)
+    require_usable(there, is_merged=False)
+    with pytest.raises(BigQueryError, match="has rows in its streaming buffer") as refused:
+        require_usable(there, is_merged=True)
+    assert "within 90 minutes" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (
+            Forbidden("Permission bigquery.tables.create denied on dataset shop-prod:lake"),
+            "roles/bigquery.dataEditor",
+        ),
+        (
+            Forbidden("Caller lacks serviceusage.services.use on project billed"),
+            "GOOGLE_CLOUD_QUOTA_PROJECT",
+        ),
+    ],
+)
+def test_a_missing_role_is_named(error: Exception, hint: str) -> None:
+    with (
+        pytest.raises(BigQueryError) as refused,
+        requests_to(TableAddress(PROJECT, DATASET, "changes"), "making tables"),
+    ):
+        raise error
+    assert hint in refused.value.hint
+
+
+def test_a_check_makes_no_table(server: BigQueryServer, door: Door) -> None:
+    dataset = Dataset(TableAddress(PROJECT, DATASET, "changes"), server.options(door))
+    before = dataset.names()
+    dataset.check()
+    assert dataset.names() == before

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output.bigquery.dataset import Dataset
+from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
 from slackwater.spark_sink.output.bigquery.schema import fields_of, require_fields
 from slackwater.spark_sink.output.bigquery.shown_rows import ShownChange, ShownRows
 from slackwater.spark_sink.output.commit_log import CommittedFile
@@ -93,6 +93,7 @@ class ChangesTable(ShownRows):
         table = self._dataset.table(self._table)
         if table is None:
             return None
+        require_usable(table, is_merged=False)
         require_fields(self.path, table.schema, fields_of(_ASKED))
         text = query.format(table=f"`{self.path}`")
         [[earliest]] = self._dataset.run(text, "a query", self._table, time=time)

@@ -21,6 +21,8 @@ _PLAIN: Final = "http://"
 _RETRY_S: Final = 30.0
 # Of a transaction, in the error's text: it has no other mark.
 _CONFLICT: Final = "concurrent update"
+# What a project asks for that others' requests are billed to.
+_QUOTA_RIGHT: Final = "serviceusage"
 # Reasons of refusals that pass (BigQuery's documentation, "Error messages").
 _PASSING: Final = frozenset(
     {
@@ -132,6 +134,11 @@ def _reason(error: Any) -> str:
 def _advice(error: Exception, address: TableAddress) -> str:
     from google.api_core import exceptions
 
+    if isinstance(error, exceptions.Forbidden) and _QUOTA_RIGHT in str(error):
+        return (
+            "The project that is billed for requests needs roles/serviceusage.serviceUsageConsumer"
+            " for these credentials; GOOGLE_CLOUD_QUOTA_PROJECT names another one"
+        )
     if isinstance(error, exceptions.Forbidden):
         return (
             "It needs roles/bigquery.dataEditor on the dataset, and roles/bigquery.jobUser in the"

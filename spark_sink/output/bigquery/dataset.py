@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
 from slackwater.spark_sink.output.bigquery.row_stream import RowStream
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from google.cloud import bigquery
 
+# Never made: whether it could be is asked.
+_PROBE: Final = "_slackwater_check"
 # Of DDL, a query or a transaction; then it is tried again.
 _JOB_S_MAX: Final = 600.0
 
@@ -129,15 +132,18 @@ class Dataset:
         ]
         config = bigquery.QueryJobConfig(query_parameters=parameters)
         with requests_to(self.address(table), purpose):
-            job = self._clients.tables.query(
-                text,
-                job_config=config,
-                # BigQuery guesses that of a script by its first statement, which names no table.
-                location=self._location,
-                retry=self._clients.retry,
-                job_retry=None,
-            )
+            job = self._begin(text, config)
             return job.result(retry=self._clients.retry, timeout=_JOB_S_MAX, job_retry=None)
+
+    def _begin(self, text: str, config: bigquery.QueryJobConfig) -> bigquery.QueryJob:
+        return self._clients.tables.query(
+            text,
+            job_config=config,
+            # BigQuery guesses that of a script by its first statement, which names no table.
+            location=self._location,
+            retry=self._clients.retry,
+            job_retry=None,
+        )
 
     def rows(self, text: str, table: str) -> pa.Table:
         """Return the rows of a query."""
@@ -152,13 +158,47 @@ class Dataset:
             return str(there.location)
 
     def check(self) -> None:
-        """Ask whether the dataset is there, and whether queries may run.
+        """Ask whether the dataset is there, and whether jobs may run and make tables; make none.
 
         Raises:
             BigQueryError: it is not, or rights or credentials are missing.
             PublishError: BigQuery does not answer.
         """
-        self.run("SELECT 1", "a query")
+        from google.cloud import bigquery
+
+        probe = self.address(_PROBE)
+        with requests_to(probe, "making tables"):
+            config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
+            self._begin(f"CREATE TABLE `{probe.id}` (number INT64)", config)
+
+
+def require_usable(table: bigquery.Table, *, is_merged: bool) -> None:
+    """Require that rows can be written to a table, and that all of them can be read.
+
+    Args:
+        table: as it is.
+        is_merged: rows are updated and deleted.
+
+    Raises:
+        BigQueryError: it is a view, asks queries for partitions, or has rows that nobody can update
+            yet (BigQuery's documentation, "Streaming data into BigQuery").
+    """
+    name = table.full_table_id or str(table.reference)
+    if table.table_type not in (None, "TABLE"):
+        raise BigQueryError(
+            f"{name} is a {table.table_type.lower()}, to which no rows can be written.",
+            "Name another table, or rename this one",
+        )
+    if table.require_partition_filter:
+        raise BigQueryError(
+            f"{name} refuses queries that name no partition, and what is written is asked of all.",
+            f"bq update --norequire_partition_filter {table.dataset_id}.{table.table_id}",
+        )
+    if is_merged and table.streaming_buffer is not None:
+        raise BigQueryError(
+            f"{name} has rows in its streaming buffer: somebody else inserts into this mirror.",
+            "Stop that; the rows can be updated, and the epoch merged, within 90 minutes",
+        )
 
 
 _TYPES: Final = {"datetime": "TIMESTAMP", "NoneType": "TIMESTAMP", "str": "STRING"}

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import BigQueryError
+from slackwater.spark_sink.output.bigquery.dataset import require_usable
 from slackwater.spark_sink.output.bigquery.schema import fields_of, schema_of, with_fields
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.by_driver.large_epochs import changed_rows
@@ -20,6 +21,7 @@ from slackwater.spark_sink.tables.in_bigquery.dataset_log import (
     MARKS,
     PIPELINE_PROPERTY,
     DatasetLog,
+    owner_of,
     properties_of,
 )
 from slackwater.spark_sink.tables.in_bigquery.merge import (
@@ -88,7 +90,7 @@ class BigQueryAccess(TableAccess):
         """Return whether there is the table; see TableAccess.
 
         Raises:
-            BigQueryError: it is another pipeline's, or somebody else's.
+            BigQueryError: it is another pipeline's or somebody else's, or can't be written to.
         """
         return self._own() is not None
 
@@ -96,13 +98,14 @@ class BigQueryAccess(TableAccess):
         """Return the table as it is; None if there is none."""
         table = self._dataset.table(self._name)
         if table is not None:
-            owner = properties_of(table).get(PIPELINE_PROPERTY)
+            owner = owner_of(table)
             if owner != self._log.pipeline:
                 whose = "was not made by slackwater" if owner is None else f"is that of {owner!r}"
                 raise BigQueryError(
                     f"{self._id}: the table {whose}.",
                     "Name a dataset of its own for this pipeline, or rename the table",
                 )
+            require_usable(table, is_merged=self._log.are_merged)
         return table
 
     def source_table(self) -> str | None:

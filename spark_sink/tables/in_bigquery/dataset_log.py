@@ -23,7 +23,7 @@ import pyarrow as pa
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output.bigquery.dataset import Dataset
+from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
 from slackwater.spark_sink.output.bigquery.row_stream import Extent
 from slackwater.spark_sink.output.bigquery.schema import fields_of, stored_batches
 from slackwater.spark_sink.output.bigquery.shown_rows import ShownChange, ShownRows
@@ -290,15 +290,25 @@ class DatasetLog(ShownRows):
 
     def own_tables(self) -> dict[str, bigquery.Table]:
         """Return the tables of this pipeline by their names, as they are."""
+        tables = self._tables()
+        return {name: table for name, table in tables.items() if owner_of(table) == self.pipeline}
+
+    def _tables(self) -> dict[str, bigquery.Table]:
         names = [name for name in self.dataset.names() if not name.startswith("_")]
         with ThreadPool(_LOOKS_AT_ONCE) as pool:
             tables = zip(names, pool.map(self.dataset.table, names), strict=True)
-            return {
-                name: table
-                for name, table in tables
-                if table is not None
-                and properties_of(table).get(PIPELINE_PROPERTY) == self.pipeline
-            }
+            return {name: table for name, table in tables if table is not None}
+
+    def check(self) -> None:
+        """Ask whether tables can be made, and whether those that a pipeline made can be used.
+
+        Raises:
+            BigQueryError, PublishError: see Dataset.check() and require_usable().
+        """
+        self.dataset.check()
+        for table in self._tables().values():
+            if owner_of(table) is not None:
+                require_usable(table, is_merged=self.are_merged)
 
     def _make_marks(self) -> None:
         if self._has_marks:
@@ -313,6 +323,11 @@ class DatasetLog(ShownRows):
 def _is_late(merge: TableMerge) -> bool:
     age_us = datetime_to_us(datetime.now(UTC)) - (merge.staged.at_us if merge.staged else 0)
     return merge.staged is not None and age_us > _LATE_US
+
+
+def owner_of(table: bigquery.Table) -> str | None:
+    """Return the pipeline that made a table; None for a table of others."""
+    return properties_of(table).get(PIPELINE_PROPERTY)
 
 
 def properties_of(table: bigquery.Table) -> Mapping[str, str]:
