@@ -237,17 +237,10 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         ),
         "30 times each in Parquet and Delta": "Makefile::kills --kills 30 --format delta",
         "10 times in the PostgreSQL": "Makefile::kills --kills 10 --dialect POSTGRESQL",
-        "16 seeds": "tests/faults/test_seeded_faults.py::SEEDS_IN_CI = 16",
         "two hours": "Makefile::tests.faults.codes --minutes 120",
         "three heartbeats": _STALL,
-        "120 seeds": "tests/unit/reader/test_message_forms.py::SEEDS_IN_CI = 120",
-        "500 messages": "tests/unit/reader/test_message_forms.py::assert seen.total() > 500",
-        "56 simulated lives": (
-            "tests/simulation/test_epochs.py::SEEDS = 24\nMUTABLE_SEEDS = 12\nCONTINUOUS_SEEDS = 20"
-        ),
-        "200 random orders": (
-            "tests/unit/spark_sink/test_file_log.py::for seed in range(part, 200, 2)"
-        ),
+        "50,000 messages": "Makefile::tests.faults.messages --messages 50000",
+        "5,000 simulated lives": "Makefile::tests.simulation.test_epochs 0 5000",
         "`lease.duration`, 6 s": _LEASE,
         "after 10 s": "state/engine.py::_IDLE_SECONDS: Final = 10",
         "each operation retries for 30 s": _STORE,
