@@ -63,7 +63,6 @@ _LONG: Final = "spark_sink/sinks/table_settings.py::keep = _DAY_MS"
 _LEASE: Final = (
     "slackwater/config/settings.py::duration: Annotated[int, Duration(2_000, 600_000)] = 6_000"
 )
-_LOOKS: Final = "reader/database/schema_at.py::_EVERY_NS: Final = seconds_to_ns(2)"
 _REOPENED: Final = "reader/query/partition_query.py::_ATTEMPTS_MAX: Final = 15"
 _RETRY_MAX: Final = "slackwater/pipeline/failures.py::_DELAY_MAX_S: Final = 60.0"
 _RETRY: Final = "slackwater/pipeline/failures.py::_DELAY_FIRST_S: Final = 1.0"
@@ -148,11 +147,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     },
     "initial-scan.md": {"an hour by default": _SPANNER},
     "kafka.md": {
-        "a zero byte, four bytes": (
-            "tests/unit/spark_sink/test_avro.py"
-            "::test_resolved_messages_leave_the_latest_schema_of_a_subject_alone"
-        ),
-        "4 MiB": "spark_sink/sinks/kafka.py::_SMALL_BYTES_MAX: Final = 4 * 1024 * 1024",
         "5 minutes": 'spark_sink/kafka/transaction.py::"transaction.timeout.ms": "300000"',
         "(a week)": _KAFKA,
         "a minute or two": "spark_sink/kafka/transaction.py::_TIMEOUT_S: Final = 60.0",
@@ -163,7 +157,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "150 MiB": _READER_MEMORY,
         "on two cores: shape ... 2,155 MiB": _MEMORY,
         "60 KiB": _CONTINUOUS,
-        "(30 s)": _SETTINGS,
         "60 transactions a second ... 6 s to 9 s": _EXECUTORS,
         "1,789 MB": _IMAGE,
         "74 wheels": _IMAGE,
@@ -171,14 +164,10 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "mirrors.md": {
         "within a minute": _STATED,
         "an hour by default": _SPANNER,
-        "once in two seconds": _LOOKS,
-        "16 times": "reader/database/schema_at.py::_TIMES_MAX: Final = 16",
         "seven days": _DDL,
-        "20,000 records": "spark_sink/sinks/managed_tables.py::_SMALL_RECORDS_MAX: Final = 20_000",
         "16 MiB": "spark_sink/tables/row_merges/file_merge.py::SMALL: Final = 16 << 20",
         "128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128 << 20",
         "256 key ranges": "spark_sink/comparison.py::RANGES: Final = 256",
-        "16,000 rows": "slackwater/commands/continuous_verification.py::ReadLimits(rows=16_000",
     },
     "object-stores.md": {
         "512 KiB": "spark_sink/output/staged_file.py::IN_MEMORY_MAX: Final = 512 << 10",
@@ -196,7 +185,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         ),
         "1 s, 2 s, 4 s": _RETRY,
         "and so on, up to a minute": _RETRY_MAX,
-        "twice a second": _DESIRED,
         "a minute by default": "slackwater/pipeline/supervisor.py::_DRAIN_TARGETS_MAX: Final = 2",
         "a minute at most": 'slackwater/cli.py::wait: options.Wait = "60s"',
         "5 s)": "tests/unit/test_cli.py::test_a_wait_may_be_a_bare_number_of_seconds",
@@ -249,17 +237,10 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         ),
         "30 times each in Parquet and Delta": "Makefile::kills --kills 30 --format delta",
         "10 times in the PostgreSQL": "Makefile::kills --kills 10 --dialect POSTGRESQL",
-        "16 seeds": "tests/faults/test_seeded_faults.py::SEEDS_IN_CI = 16",
         "two hours": "Makefile::tests.faults.codes --minutes 120",
         "three heartbeats": _STALL,
-        "120 seeds": "tests/unit/reader/test_message_forms.py::SEEDS_IN_CI = 120",
-        "500 messages": "tests/unit/reader/test_message_forms.py::assert seen.total() > 500",
-        "56 simulated lives": (
-            "tests/simulation/test_epochs.py::SEEDS = 24\nMUTABLE_SEEDS = 12\nCONTINUOUS_SEEDS = 20"
-        ),
-        "200 random orders": (
-            "tests/unit/spark_sink/test_file_log.py::for seed in range(part, 200, 2)"
-        ),
+        "50,000 messages": "Makefile::tests.faults.messages --messages 50000",
+        "5,000 simulated lives": "Makefile::tests.simulation.test_epochs 0 5000",
         "`lease.duration`, 6 s": _LEASE,
         "after 10 s": "state/engine.py::_IDLE_SECONDS: Final = 10",
         "each operation retries for 30 s": _STORE,
