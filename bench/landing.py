@@ -4,8 +4,10 @@ The service catches up over records that lie in the past, in epochs of a given n
 Counted are CPU seconds of the whole tree (Python and Spark's JVM) and the most memory of each
 Python worker, from the end of the second epoch on: the JVM compiles what runs often.
 
-    python -m bench.landing [--records 1200000] [--epochs 6] [--partitions 8] [--format delta]
-        [--rows-per-message 20] [--mode MUTABLE_KEY_RANGE] [--json FILE]
+    python -m bench.landing [--records 1200000] [--epochs 6] [--partitions 8]
+        [--rows-per-message 20] [--format delta|bigquery] [--mode MUTABLE_KEY_RANGE] [--json FILE]
+
+Rows for BigQuery are counted by a server in the process of the measurement, which is not counted.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ import os
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
+import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
@@ -28,6 +33,8 @@ from bench.patterns import START_US, pattern_script
 from bench.service import service_settings
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
+from slackwater.spark_sink.formats import BIGQUERY
+from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, bigquery_emulator
 from tests.synthetic.script import Script
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
@@ -118,8 +125,32 @@ class Workload:
         )
 
 
-def landed(path: Path, file_format: str) -> int:
-    """Count the records that a reader of the output sees."""
+class _CountedRows(BigQueryServer):
+    """BigQuery, as far as it takes rows."""
+
+    def __init__(self, rest: str) -> None:
+        super().__init__(rest)
+        self.rows = 0
+
+    def load(self, table: str, rows: pa.Table) -> None:  # noqa: ARG002
+        """Count rows that become visible."""
+        self.rows += rows.num_rows
+
+
+@contextmanager
+def _output(folder: Path, file_format: str) -> Iterator[tuple[dict[str, Any], Callable[[], int]]]:
+    """Yield settings of the sink, and what counts the records that a reader of it sees."""
+    if file_format != BIGQUERY:
+        yield {}, lambda: _in_files(folder / "changes", file_format)
+        return
+    with bigquery_emulator() as rest:
+        server = _CountedRows(rest)
+        with server.door() as door:
+            path = f"bq://{PROJECT}/{DATASET}"
+            yield {"path": path, "storage_options": server.options(door)}, lambda: server.rows
+
+
+def _in_files(path: Path, file_format: str) -> int:
     if file_format == "delta":
         rows: int = DeltaTable(path).to_pyarrow_dataset().count_rows()
     else:
@@ -136,6 +167,7 @@ def measure(workload: Workload, file_format: str = "parquet") -> dict[str, Any]:
     with (
         synthetic_process(workload.script()) as host,
         tempfile.TemporaryDirectory() as name,
+        _output(Path(name), file_format) as (sink, landed),
     ):
         folder = Path(name)
         stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
@@ -151,6 +183,7 @@ def measure(workload: Workload, file_format: str = "parquet") -> dict[str, Any]:
                 "target_time": "1h",
             },
         )
+        settings["sink"] |= sink
         service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
         service.start()
         watched = Watched(service.pid)
@@ -164,7 +197,7 @@ def measure(workload: Workload, file_format: str = "parquet") -> dict[str, Any]:
         spent = time.monotonic() - before
         python, java = (now - then for now, then in zip(watched.look(), before_cpu, strict=True))
         service.wait(60)
-        records_landed = landed(folder / "changes", file_format)
+        records_landed = landed()
     if records_landed != records:
         raise SystemExit(f"{records_landed} of {records} records landed")
     counted = partitions * (START_US + span_us - first_ns / 1_000) / every_us
@@ -189,7 +222,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--rows-per-message", type=int, default=20)
     parser.add_argument("--mode", type=PartitionMode, default=PartitionMode.IMMUTABLE_KEY_RANGE)
-    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    parser.add_argument("--format", choices=("parquet", "delta", BIGQUERY), default="parquet")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     workload = Workload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tempfile
 import threading
@@ -53,6 +54,13 @@ def test_workers_look_for_modules_in_no_archive(session: SparkSession) -> None:
     assert rows.collect()[0]["archives"] == []
 
 
+def test_workers_collect_no_garbage_among_their_modules(session: SparkSession) -> None:
+    """Spark's worker collects it after every task."""
+    counts = session.range(1).select(F.udf(collected_objects, "long")("id").alias("count"))
+    *_, last = [counts.collect()[0]["count"] for _ in range(3)]
+    assert last < 50_000
+
+
 @pytest.mark.parametrize("zone", ["America/St_Johns", "Asia/Kolkata"])
 def test_values_are_the_same_in_any_time_zone(session: SparkSession, zone: str) -> None:
     types = {name: kind for name, (kind, _) in TIMES.items()}
@@ -85,6 +93,11 @@ def test_a_setting_of_sparks_own_file_is_refused(session: SparkSession) -> None:
         session.conf.set(name, "true")
     assert "spark-defaults.conf" in refused.value.hint
     require_rules(session)
+
+
+def collected_objects(_: int) -> int:
+    """Return at how many objects a collection of this worker would look."""
+    return len(gc.get_objects())
 
 
 def archives(_: int) -> list[str]:

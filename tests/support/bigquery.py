@@ -223,11 +223,12 @@ class BigQueryServer:
                 raise FileExistsError("the offset is flushed")
             rows = pa.Table.from_batches(stream.hidden)
             assert count <= rows.num_rows, "beyond the end of the stream"
-            self._load(stream.table, rows[:count])
+            self.load(stream.table, rows[:count])
             stream.hidden, stream.flushed = rows[count:].to_batches(), stream.flushed + count
         return types.FlushRowsResponse(offset=request.offset)
 
-    def _load(self, table: str, rows: pa.Table) -> None:
+    def load(self, table: str, rows: pa.Table) -> None:
+        """Add rows, which are visible from now on."""
         file = io.BytesIO()
         pq.write_table(rows, file)
         file.seek(0)
@@ -250,7 +251,7 @@ class BigQueryServer:
         table.schema = self.client.get_table(table.reference).schema
         self.client.delete_table(table.reference)
         self.client.create_table(table)
-        self._load(f"{PROJECT}.{dataset}.{name}", before)
+        self.load(f"{PROJECT}.{dataset}.{name}", before)
         return answer
 
 
@@ -266,7 +267,14 @@ def query_of(body: bytes) -> str | None:
 
 @contextmanager
 def bigquery_server() -> Iterator[BigQueryServer]:
-    """Run the emulator for the time of the context.
+    """Run the emulator with the server before it for the time of the context."""
+    with bigquery_emulator() as rest:
+        yield BigQueryServer(rest)
+
+
+@contextmanager
+def bigquery_emulator() -> Iterator[str]:
+    """Run the emulator for the time of the context; its URL.
 
     Raises:
         RuntimeError: it is not installed.
@@ -284,7 +292,7 @@ def bigquery_server() -> Iterator[BigQueryServer]:
             assert process.poll() is None, "BigQuery's emulator ended at once"
             assert time.monotonic() < until, "BigQuery's emulator does not start"
             time.sleep(0.1)
-        yield BigQueryServer(f"http://127.0.0.1:{rest}")
+        yield f"http://127.0.0.1:{rest}"
     finally:
         process.terminate()
         process.wait()
