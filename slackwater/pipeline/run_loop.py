@@ -7,28 +7,19 @@ from typing import Protocol
 
 import structlog
 
-from slackwater.errors import (
-    PipelineFailedError,
-    PipelinePausedError,
-    SlackwaterError,
-    SparkFailedError,
-)
+from slackwater.errors import PipelineFailedError, PipelinePausedError, SparkFailedError
+from slackwater.own_error import OwnError
 from slackwater.pipeline.failures import Failure, delay_s, diagnose
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.transitions import Action, Event, State
-from slackwater.reader.errors import ReaderError
-from slackwater.scheduler.errors import SchedulerError
-from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.state.errors import LeaseLostError, StateError
 
 _log = structlog.get_logger("slackwater.pipeline.run_loop")
 
 # The expected errors; any other is a defect and ends the process.
-_SPARK_ERRORS = spark_errors()
-_OURS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError)
-_ERRORS = (*_OURS, *_SPARK_ERRORS)
+_ERRORS = (OwnError, *spark_errors())
 
 
 class Lease(Protocol):
@@ -171,7 +162,7 @@ class RunLoop:
                 return self._lifecycle.lease_lost()
             action = self._failed(event, failure.text)
             if action is Action.RAISE:
-                if isinstance(error, _OURS):
+                if isinstance(error, OwnError):
                     raise
                 raise PipelineFailedError(
                     failure.message, failure.hint, user_error=failure.is_permanent
