@@ -313,4 +313,4 @@ class ContinuousVerification:
             error=failure.text,
         )
         self._stopped.wait(seconds)
-        return failure.is_permanent
+        return failure.user_error

@@ -73,7 +73,7 @@ def test_message_and_hint_reach_the_driver_as_they_were(message: str, hint: str)
         message,
         hint,
     )
-    assert not failure.is_permanent
+    assert not failure.user_error
 
 
 def test_people_read_the_message_before_the_record() -> None:
@@ -84,24 +84,24 @@ def test_people_read_the_message_before_the_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_permanent", "is_lease_lost"),
+    ("error", "is_permanent"),
     [
-        (UnavailableError(UGLY, "Try again later"), False, False),
-        (NotFoundError(UGLY, "Correct the name"), True, False),
-        (ForeignCheckpointError("pipeline 'a'", "pipeline 'b'"), True, False),
-        (AuditError(["one", "two"]), False, False),
-        (BadRecordError(UGLY), True, False),
-        (LeaseLostError("pipeline 'orders' was taken over."), False, True),
+        (UnavailableError(UGLY, "Try again later"), False),
+        (NotFoundError(UGLY, "Correct the name"), True),
+        (ForeignCheckpointError("pipeline 'a'", "pipeline 'b'"), True),
+        (AuditError(["one", "two"]), False),
+        (BadRecordError(UGLY), True),
+        (LeaseLostError("pipeline 'orders' was taken over."), False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_what_an_error_means_is_the_same_on_both_sides(
-    error: Exception, is_permanent: bool, is_lease_lost: bool
+    error: Exception, is_permanent: bool
 ) -> None:
     for failure in (diagnose(error), diagnose(crossed(error))):
         assert failure.error_class == type(error).__name__
         assert failure.text == str(error)
-        assert (failure.is_permanent, failure.is_lease_lost) == (is_permanent, is_lease_lost)
+        assert failure.user_error == is_permanent
 
 
 def test_the_last_of_several_errors_counts() -> None:
@@ -115,7 +115,7 @@ def test_an_error_that_is_none_of_ours_passes_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), encoded_errors():
         raise ZeroDivisionError
     failure = diagnose("java.lang.OutOfMemoryError: Java heap space\n\tat x")
-    assert (failure.error_class, failure.is_permanent) == ("", False)
+    assert (failure.error_class, failure.user_error) == ("", False)
     assert failure.message == "java.lang.OutOfMemoryError: Java heap space"
     assert diagnose("").message == "no message"
 
