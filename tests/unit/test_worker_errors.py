@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.commands.error_texts import exit_code, text_of
+from slackwater.errors import PipelineFailedError
+from slackwater.own_error import OwnError
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.reader.errors import NotFoundError, UnavailableError
 from slackwater.scheduler.errors import AuditError, ForeignCheckpointError
-from slackwater.spark_sink.errors import BadRecordError
+from slackwater.spark_sink.errors import BadRecordError, MessageRefusedError
 from slackwater.state.errors import LeaseLostError
 from slackwater.worker_errors import (
     ErrorRecord,
@@ -140,6 +142,24 @@ def test_an_error_is_wrapped_once_and_can_be_pickled() -> None:
     assert caught.value is error
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.record) == (str(error), error.record)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LeaseLostError("taken over.", UGLY),
+        ForeignCheckpointError("pipeline 'a'", "pipeline 'b'"),
+        MessageRefusedError(UGLY, "Raise it", code="MSG_SIZE_TOO_LARGE", topic="orders"),
+        PipelineFailedError("the pipeline failed.", user_error=True),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_can_be_pickled_whatever_it_is_made_of(error: OwnError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+    assert again.user_error == error.user_error
 
 
 def test_delays_grow_and_are_bounded() -> None:
