@@ -19,41 +19,26 @@ ReaderError
 
 from __future__ import annotations
 
+from slackwater.own_error import OwnError, UserError
 
-class ReaderError(Exception):
+
+class ReaderError(OwnError):
     """The root of the reader's errors.
 
     Attributes:
-        message: what is wrong, and where.
-        hint: what to do about it; may be empty.
-        user_error: True if the user's input is at fault, False if the environment is.
         needs_user: True if a user has to act although the input may be right, and although a
             pipeline that runs tries again.
     """
 
-    user_error = False
     needs_user = False
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} {hint}".strip())
-        self.message = message
-        self.hint = hint
 
-    def __reduce__(self) -> tuple[type[ReaderError], tuple[str, str]]:
-        """Return what pickle needs: errors cross from Spark's workers to the driver."""
-        return (type(self), (self.message, self.hint))
-
-
-class ChangeStreamNameError(ReaderError):
+class ChangeStreamNameError(ReaderError, UserError):
     """A name is malformed, so that it can't exist in Spanner; nothing was sent."""
 
-    user_error = True
 
-
-class NotFoundError(ReaderError):
+class NotFoundError(ReaderError, UserError):
     """The project, instance, database, role or change stream does not exist: correct the name."""
-
-    user_error = True
 
 
 class PermissionDeniedError(ReaderError):
@@ -68,34 +53,24 @@ class UnauthenticatedError(ReaderError):
     needs_user = True
 
 
-class StartTooOldError(ReaderError):
+class StartTooOldError(ReaderError, UserError):
     """The records at the start are gone, or the stream did not exist: start later."""
 
-    user_error = True
 
-
-class StartInFutureError(ReaderError):
+class StartInFutureError(ReaderError, UserError):
     """The start is after Spanner's clock: start now or earlier."""
 
-    user_error = True
 
-
-class InvalidQueryError(ReaderError):
+class InvalidQueryError(ReaderError, UserError):
     """Spanner refused the query's arguments."""
 
-    user_error = True
 
-
-class UnsupportedStreamError(ReaderError):
+class UnsupportedStreamError(ReaderError, UserError):
     """The change stream exists in a form that this version can't read."""
 
-    user_error = True
 
-
-class PlacementDroppedError(ReaderError):
+class PlacementDroppedError(ReaderError, UserError):
     """A placement's read function is gone, and with it changes that may not have been read."""
-
-    user_error = True
 
 
 class StreamAlteredError(ReaderError):

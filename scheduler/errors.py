@@ -13,44 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
-class SchedulerError(Exception):
-    """The root of the scheduler's errors.
-
-    Attributes:
-        message: what is wrong, and where.
-        hint: what to do about it; may be empty.
-        user_error: True if the user's input is at fault, False if the environment is.
-    """
-
-    user_error = False
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} {hint}".strip())
-        self.message = message
-        self.hint = hint
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Return what pickle needs: errors cross from Spark's workers to the driver."""
-        return (_restore, (type(self), self.message, self.hint))
+from slackwater.own_error import OwnError, UserError
 
 
-def _restore(kind: type[SchedulerError], message: str, hint: str) -> SchedulerError:
-    error = kind.__new__(kind)
-    SchedulerError.__init__(error, message, hint)
-    return error
+class SchedulerError(OwnError):
+    """The root of the scheduler's errors."""
 
 
-class OptionError(SchedulerError):
+class OptionError(SchedulerError, UserError):
     """An option of the Spark source is missing, unknown or malformed: correct it."""
 
-    user_error = True
 
-
-class ForeignCheckpointError(SchedulerError):
+class ForeignCheckpointError(SchedulerError, UserError):
     """The checkpoint belongs to another pipeline or change stream: give each its own."""
-
-    user_error = True
 
     def __init__(self, actual: str, expected: str) -> None:
         super().__init__(
@@ -59,24 +34,20 @@ class ForeignCheckpointError(SchedulerError):
         )
 
 
-class CheckpointLostError(SchedulerError):
+class CheckpointLostError(SchedulerError, UserError):
     """The pipeline has committed epochs, but its checkpoint is empty: restore the checkpoint."""
 
-    user_error = True
-
-    def __init__(self, pipeline: str, low_watermark: str, remedy: str = "") -> None:
+    def __init__(self, pipeline: str, low_watermark: str) -> None:
         super().__init__(
             f"pipeline {pipeline!r} has committed epochs up to {low_watermark},"
             " but its checkpoint is empty: starting over would write records twice.",
             "Restore the checkpoint, or continue with a new one:"
-            f" {remedy or f'another pipeline name with start: {low_watermark}'}",
+            f" another pipeline name with start: {low_watermark}",
         )
 
 
-class CheckpointBehindError(SchedulerError):
+class CheckpointBehindError(SchedulerError, UserError):
     """Epochs were committed that the checkpoint does not have: it was restored, or is another."""
-
-    user_error = True
 
     def __init__(self, pipeline: str, start: str, committed: str) -> None:
         super().__init__(
@@ -87,10 +58,8 @@ class CheckpointBehindError(SchedulerError):
         )
 
 
-class WatermarkRegressionError(SchedulerError):
+class WatermarkRegressionError(SchedulerError, UserError):
     """An epoch would end before it starts: its end was chosen without regard to the checkpoint."""
-
-    user_error = True
 
     def __init__(self, start: str, end: str) -> None:
         super().__init__(

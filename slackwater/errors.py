@@ -27,40 +27,23 @@ SlackwaterError
 
 from __future__ import annotations
 
-
-class SlackwaterError(Exception):
-    """The root of the program's errors.
-
-    Attributes:
-        message: what was wrong, and where.
-        hint: what to do about it; may be empty.
-        user_error: True if the exit code is 2, False if it is 1.
-    """
-
-    user_error = False
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} {hint}".strip())
-        self.message = message
-        self.hint = hint
+from slackwater.own_error import OwnError, UserError
 
 
-class SettingsError(SlackwaterError):
+class SlackwaterError(OwnError):
+    """The root of the program's errors."""
+
+
+class SettingsError(SlackwaterError, UserError):
     """The settings are wrong: correct what the message names."""
 
-    user_error = True
 
-
-class JavaNotFoundError(SlackwaterError):
+class JavaNotFoundError(SlackwaterError, UserError):
     """Spark needs Java 17 or 21: install it or set JAVA_HOME."""
 
-    user_error = True
 
-
-class EmulatorNotFoundError(SlackwaterError):
+class EmulatorNotFoundError(SlackwaterError, UserError):
     """The Cloud Spanner emulator is not installed: install it or point to it."""
-
-    user_error = True
 
 
 class EmulatorFailedError(SlackwaterError):
@@ -75,80 +58,56 @@ class ClassArchiveError(SlackwaterError):
     """The JVM did not write its archive of classes: its own output says why."""
 
 
-class NoTableError(SlackwaterError):
+class NoTableError(SlackwaterError, UserError):
     """The database has no such table: correct the name."""
 
-    user_error = True
 
-
-class NoChangeStreamError(SlackwaterError):
+class NoChangeStreamError(SlackwaterError, UserError):
     """The database has no such change stream: create it by the statement in the hint."""
 
-    user_error = True
 
-
-class TailOptionError(SlackwaterError):
+class TailOptionError(SlackwaterError, UserError):
     """An option of `slackwater tail` is wrong: correct what the message names."""
 
-    user_error = True
 
-
-class CheckpointError(SlackwaterError):
+class CheckpointError(SlackwaterError, UserError):
     """The checkpoint does not belong to the pipeline: use the pipeline's own."""
 
-    user_error = True
 
-
-class PartsDisagreeError(SlackwaterError):
+class PartsDisagreeError(SlackwaterError, UserError):
     """A pipeline's checkpoint, metadata store and output do not agree: do what the hint says."""
 
-    user_error = True
 
-
-class RecoveryError(SlackwaterError):
+class RecoveryError(SlackwaterError, UserError):
     """The requested recovery does not fit the pipeline: do what the hint says."""
 
-    user_error = True
 
-
-class PipelineNotStartedError(SlackwaterError):
+class PipelineNotStartedError(SlackwaterError, UserError):
     """The pipeline has never run, or with another metadata store: run it, or correct state.url."""
 
-    user_error = True
 
-
-class PipelineOwnedError(SlackwaterError):
+class PipelineOwnedError(SlackwaterError, UserError):
     """Another process runs the pipeline: stop it there, or stand by."""
 
-    user_error = True
 
-
-class MissingExtraError(SlackwaterError):
+class MissingExtraError(SlackwaterError, UserError):
     """A part of the program is not installed: the hint has the command."""
 
-    user_error = True
 
-
-class HttpError(SlackwaterError):
+class HttpError(SlackwaterError, UserError):
     """The address in http.listen can't be listened on: choose another."""
-
-    user_error = True
 
 
 class RequestTimeoutError(SlackwaterError):
     """The pipeline's owner has not done in time what was requested: look at its log."""
 
 
-class PipelinePausedError(SlackwaterError):
+class PipelinePausedError(SlackwaterError, UserError):
     """The pipeline is paused: resume it first."""
 
-    user_error = True
 
-
-class RescansLeftError(SlackwaterError):
+class RescansLeftError(SlackwaterError, UserError):
     """The pipeline has ended before tables were read again: let it go on, or stop the rescans."""
-
-    user_error = True
 
 
 class PipelineFailedError(SlackwaterError):

@@ -21,6 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from slackwater.own_error import OwnError
+
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
@@ -31,15 +33,8 @@ _BETWEEN_FILES: Final = ","
 _INFO: Final = b"slackwater: options and functions of Spark's tasks"
 
 
-class UnsealError(Exception):
-    """A sealed text has no key here; with the fields that worker_errors takes to the driver."""
-
-    hint = "See what docs/security.md says of executors"
-
-    @property
-    def message(self) -> str:
-        """The message: the key that is missing."""
-        return str(self)
+class UnsealError(OwnError):
+    """A sealed text has no key here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +83,8 @@ def unseal(text: str) -> str:
             continue
     raise UnsealError(
         f"neither a file that this worker can read ({files}) nor its environment has the secret"
-        " with which the driver sealed its options."
+        " with which the driver sealed its options.",
+        "See what docs/security.md says of executors",
     )
 
 

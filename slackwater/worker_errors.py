@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from slackwater.own_error import OwnError
+
 _KEY: Final = "slackwater_error"
 # Inside a JSON string the quotes would be escaped, so this begins nothing but a line of ours.
 _MARKER: Final = f'{{"{_KEY}": '
-_PACKAGE: Final = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,9 @@ def encoded_errors() -> Iterator[None]:
 
 def record_of(error: BaseException) -> ErrorRecord | None:
     """Return the record of an error of ours, None for any other error."""
-    if isinstance(error, WorkerError):
-        return None  # It carries its record already.
-    kind = type(error)
-    if kind.__module__.partition(".")[0] != _PACKAGE or not hasattr(error, "hint"):
+    if not isinstance(error, OwnError):
         return None
-    return ErrorRecord(
-        error_class=kind.__name__,
-        message=str(getattr(error, "message", error)),
-        hint=str(error.hint),
-        user_error=bool(getattr(error, "user_error", False)),
-    )
+    return ErrorRecord(type(error).__name__, error.message, error.hint, error.user_error)
 
 
 def encode(record: ErrorRecord) -> str:

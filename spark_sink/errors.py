@@ -22,93 +22,64 @@ SinkError
 
 from __future__ import annotations
 
-
-class SinkError(Exception):
-    """The root of the sinks' errors: message says what happened and where, hint what to do."""
-
-    user_error = False
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} {hint}".strip())
-        self.message = message
-        self.hint = hint
+from slackwater.own_error import OwnError, UserError
 
 
-class UnknownFormatError(SinkError):
+class SinkError(OwnError):
+    """The root of the sinks' errors."""
+
+
+class UnknownFormatError(SinkError, UserError):
     """The sink does not write this format: choose one of those listed."""
 
-    user_error = True
 
-
-class BadRecordError(SinkError):
+class BadRecordError(SinkError, UserError):
     """A value is not of its column's type: set such records aside, or fix the value in Spanner."""
 
-    user_error = True
 
-
-class ColumnNameError(SinkError):
+class ColumnNameError(SinkError, UserError):
     """A column has a name that its table needs or can't hold: leave it out, or rename it."""
 
-    user_error = True
 
-
-class TableNameError(SinkError):
+class TableNameError(SinkError, UserError):
     """Two tables need one place in the output, or a name is too long: leave one out, or rename."""
 
-    user_error = True
 
-
-class ChangelogColumnError(SinkError):
+class ChangelogColumnError(SinkError, UserError):
     """A column's type no longer fits its typed changelog: move the changelog away."""
 
-    user_error = True
 
-
-class TableRecreatedError(SinkError):
+class TableRecreatedError(SinkError, UserError):
     """A table was dropped and made again: have its mirror cleared, or mirror it again."""
 
-    user_error = True
 
-
-class AsOfTimeError(SinkError):
+class AsOfTimeError(SinkError, UserError):
     """An output does not go back to a time, or has no low watermark yet: name a later time."""
 
-    user_error = True
 
-
-class PartialRowError(SinkError):
+class PartialRowError(SinkError, UserError):
     """A change lacks the whole row: choose a value capture type that captures it."""
 
-    user_error = True
 
-
-class UnknownChangesError(SinkError):
+class UnknownChangesError(SinkError, UserError):
     """An update does not tell which columns it changed: choose another value capture type."""
 
-    user_error = True
 
-
-class SchemaRefusedError(SinkError):
+class SchemaRefusedError(SinkError, UserError):
     """The schema registry rejects a schema: by its compatibility rule, or for lack of rights."""
 
-    user_error = True
 
-
-class ClientSettingError(SinkError):
+class ClientSettingError(SinkError, UserError):
     """A setting of Kafka's client can't be used: change it, or the way of delivery."""
 
-    user_error = True
 
-
-class MessageRefusedError(SinkError):
+class MessageRefusedError(SinkError, UserError):
     """A Kafka broker refuses a message, a topic or a right: the message says which.
 
     Attributes:
         code: Kafka's name of the reason, such as MSG_SIZE_TOO_LARGE.
         topic: of the message; None if it is not known, or if no message was refused.
     """
-
-    user_error = True
 
     def __init__(
         self, message: str, hint: str = "", *, code: str = "", topic: str | None = None
@@ -117,28 +88,20 @@ class MessageRefusedError(SinkError):
         self.code, self.topic = code, topic
 
 
-class ObjectStoreError(SinkError):
+class ObjectStoreError(SinkError, UserError):
     """An output is not as its commits say, or its object store can't be opened or refuses."""
 
-    user_error = True
 
-
-class BigQueryError(SinkError):
+class BigQueryError(SinkError, UserError):
     """BigQuery refuses, or a table there has another shape: the message says what to do."""
 
-    user_error = True
 
-
-class FileSystemError(SinkError):
+class FileSystemError(SinkError, UserError):
     """Spark can't reach a path, or two processes are not safe there: the message says why."""
 
-    user_error = True
 
-
-class TransactionsUnsupportedError(SinkError):
+class TransactionsUnsupportedError(SinkError, UserError):
     """A Kafka broker has no transactions: deliver at least once."""
-
-    user_error = True
 
 
 class PublishError(SinkError):

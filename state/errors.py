@@ -17,32 +17,15 @@ StateError
 
 from __future__ import annotations
 
-
-class StateError(Exception):
-    """The root of the store's errors.
-
-    Attributes:
-        message: what is wrong, and where; it never contains the URL's password.
-        hint: what to do about it; may be empty.
-        user_error: True if the user's input is at fault, False if the environment is.
-    """
-
-    user_error = False
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} {hint}".strip())
-        self.message = message
-        self.hint = hint
-
-    def __reduce__(self) -> tuple[type[StateError], tuple[str, str]]:
-        """Return what pickle needs: errors cross from Spark's workers to the driver."""
-        return (type(self), (self.message, self.hint))
+from slackwater.own_error import OwnError, UserError
 
 
-class StoreUrlError(StateError):
+class StateError(OwnError):
+    """The root of the store's errors."""
+
+
+class StoreUrlError(StateError, UserError):
     """The store's URL can't be used: correct state.url."""
-
-    user_error = True
 
 
 class StoreUnreachableError(StateError):
@@ -57,16 +40,12 @@ class StoreRefusedError(StateError):
     """The store refuses an operation: check the user's rights and that it is a Slackwater store."""
 
 
-class NewerSchemaError(StateError):
+class NewerSchemaError(StateError, UserError):
     """A later version of this program made the store: upgrade."""
 
-    user_error = True
 
-
-class PipelineMismatchError(StateError):
+class PipelineMismatchError(StateError, UserError):
     """The pipeline's name is used for another change stream: choose another name."""
-
-    user_error = True
 
 
 class PlanMissingError(StateError):
@@ -92,8 +71,5 @@ class ContradictionError(StateError):
     """Two different ends of one partition were seen: report it; nothing was skipped."""
 
 
-class ScanIncompleteError(StateError):
+class ScanIncompleteError(StateError, UserError):
     """A scan was to end before all of it was in the output: report it; a resume continues it."""
-
-    # Trying the end again adds no rows.
-    user_error = True

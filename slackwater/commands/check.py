@@ -6,6 +6,7 @@ import json
 import os
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -140,11 +141,9 @@ def _check_store(settings: Settings) -> str:
         store = Store.open(url, migrate=False)
     except StoreMissingError:
         return "is empty, will be set up"
-    try:
+    with closing(store):
         pipeline = store.pipeline(settings.pipeline)
         return f"{store.url}, {'known pipeline' if pipeline else 'new pipeline'}"
-    finally:
-        store.close()
 
 
 def _check_sink(settings: Settings) -> str:

@@ -158,19 +158,19 @@ def verify_continuously(
         NoTableError: the change stream watches no table with such a name.
         ReaderError, StateError: Spanner or the store can't be reached at the start.
     """
-    store, _ = open_pipeline(settings)
-    try:
-        with termination_signals() as stopped, mirror_source(settings, names) as source:
-            stopped.listen()
-            verification = ContinuousVerification(
-                source, settings, store, stopped, names, repair=repair
-            )
-            while not stopped.is_set():
-                begun_s = time.monotonic()
-                yield from verification.round()
-                stopped.wait(max(0.0, begun_s + every_s - time.monotonic()))
-    finally:
-        store.close()
+    with (
+        open_pipeline(settings) as (store, _),
+        termination_signals() as stopped,
+        mirror_source(settings, names) as source,
+    ):
+        stopped.listen()
+        verification = ContinuousVerification(
+            source, settings, store, stopped, names, repair=repair
+        )
+        while not stopped.is_set():
+            begun_s = time.monotonic()
+            yield from verification.round()
+            stopped.wait(max(0.0, begun_s + every_s - time.monotonic()))
 
 
 def print_findings(
@@ -313,4 +313,4 @@ class ContinuousVerification:
             error=failure.text,
         )
         self._stopped.wait(seconds)
-        return failure.is_permanent
+        return failure.user_error

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from slackwater.commands.options import PartitionFormat
-from slackwater.commands.partition_table import partition_table
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
-from slackwater.monitoring.json_fields import partition_fields
+from slackwater.monitoring.json_fields import partition_fields, short_token
 from slackwater.monitoring.lineage_graph import to_dot
+from slackwater.printing import in_one_line
 from slackwater.scheduler.lineage import states
 from slackwater.state.open_queries import stalls
+
+_DAY: Final = len("2026-01-31")
+_SECOND: Final = len("2026-01-31T09:00:00")
 
 
 def partition_lines(settings: Settings, partition_format: PartitionFormat) -> Iterator[str]:
@@ -22,12 +26,9 @@ def partition_lines(settings: Settings, partition_format: PartitionFormat) -> It
         PipelineNotStartedError: the pipeline has never run.
         StateError: the store can't be read.
     """
-    store, pipeline = open_pipeline(settings)
-    try:
+    with open_pipeline(settings) as (store, pipeline):
         partitions = store.partitions(settings.pipeline)
         stalled = stalls(store, settings.pipeline)
-    finally:
-        store.close()
     if partition_format is PartitionFormat.DOT:
         yield from to_dot(partitions, low_watermark_ns=pipeline.low_watermark_ns).splitlines()
         return
@@ -37,3 +38,38 @@ def partition_lines(settings: Settings, partition_format: PartitionFormat) -> It
         yield json.dumps(rows, indent=2)
         return
     yield from partition_table(rows)
+
+
+def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table: 80 columns, unless stalled partitions are older than their day.
+
+    The lines are escaped here, because escapes make some tokens longer.
+
+    Args:
+        rows: as json_fields.partition_fields() returns them.
+    """
+    table = [["token", "state", "start (UTC)", "end", "parents", "stalls"]]
+    for row in rows:
+        start, end = row["start_timestamp"], row["end_timestamp"]
+        first, *others = [short_token(parent) for parent in row["parents"]] or [""]
+        cells = [short_token(row["token"]), row["state"], _shown(start), _end(start, end), first]
+        table.append([*cells, str(row["stalls"] or "")])
+        table += [["", "", "", "", parent, ""] for parent in others]
+    table = [[in_one_line(cell) for cell in cells] for cells in table]
+    if not any(row["stalls"] for row in rows):
+        table = [cells[:-1] for cells in table]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells in table:
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        yield "  ".join(padded).rstrip()
+
+
+def _shown(time: str) -> str:
+    return time[:_SECOND].replace("T", " ")
+
+
+def _end(start: str, end: str | None) -> str:
+    """Return an end without its day if it is the start's."""
+    if end is None:
+        return "-"
+    return end[_DAY + 1 : _SECOND] if end[:_DAY] == start[:_DAY] else _shown(end)

@@ -57,8 +57,7 @@ def request(
         RecoveryError: something is accepted, and no process waits with the failed pipeline.
     """
     recovery.require_valid()
-    store, pipeline = open_pipeline(settings)
-    try:
+    with open_pipeline(settings) as (store, pipeline):
         name = settings.pipeline
         if pipeline.owner is None and desired in (DesiredState.DRAINING, DesiredState.STOPPED):
             yield f"{name}: no process runs it"
@@ -75,8 +74,6 @@ def request(
             return
         _wait(store, pipeline, desired, seconds_max)
         yield f"{name}: {_DONE[desired]}"
-    finally:
-        store.close()
 
 
 def _request_recovery(store: Store, pipeline: Pipeline, recovery: Recovery) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from slackwater.commands.chosen_tables import chosen_tables
 from slackwater.commands.stored_pipeline import open_pipeline
@@ -33,10 +34,8 @@ def rescan(settings: Settings, names: Sequence[str]) -> Iterator[str]:
     """
     _require_rescans(settings)
     source = connect(settings)
-    try:
+    with closing(source.connection):
         tables = [table.name for table in chosen_tables(settings, source, names)]
-    finally:
-        source.connection.close()
     yield from request(settings, tables, REQUESTED)
 
 
@@ -52,16 +51,13 @@ def request(settings: Settings, tables: Sequence[str], reason: str) -> Iterator[
         SettingsError: the store does not know the pipeline.
         StateError: the store can't be reached.
     """
-    store, pipeline = open_pipeline(settings)
-    try:
+    with open_pipeline(settings) as (store, pipeline):
         now_ns = time.time_ns()
         request_rescans(store, [Rescan(pipeline.name, name, now_ns, reason) for name in tables])
         runs = has_live_owner(pipeline)
         when = "requested; see slackwater status" if runs else "requested for when it runs again"
         for name in tables:
             yield f"{pipeline.name}: rescan of {name} {when}"
-    finally:
-        store.close()
 
 
 def stop(settings: Settings, names: Sequence[str]) -> Iterator[str]:
@@ -75,14 +71,11 @@ def stop(settings: Settings, names: Sequence[str]) -> Iterator[str]:
         SettingsError: the store does not know the pipeline.
         StateError: the store can't be reached.
     """
-    store, pipeline = open_pipeline(settings)
-    try:
+    with open_pipeline(settings) as (store, pipeline):
         running = rescans(store, pipeline.name, [RescanState.RUNNING])
         wanted = RecordFilter(tuple(names))
         tables = [one.table for one in running if wanted.keeps_table(one.table)]
         stopped = stop_rescans(store, pipeline.name, tables)
-    finally:
-        store.close()
     for name in stopped:
         yield f"{pipeline.name}: rescan of {name} stopped"
     if not stopped:

@@ -22,7 +22,6 @@ from slackwater.monitoring.http_socket import listen
 from slackwater.monitoring.live_view import LiveView
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.observer import Observer, Observers
-from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.recovery import Recovery
 from slackwater.pipeline.run_options import RunOptions
 from slackwater.pipeline.signals import TerminationSignals, termination_signals
@@ -147,17 +146,11 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-class _LogLines:
+class _LogLines(Observer):
     """An observer that logs a line for each committed epoch."""
-
-    def scanned(self, pipeline: str, progress: Progress) -> None:
-        """Do nothing: the scan logs each chunk, with its share of the whole."""
 
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
         _log.info("epoch", pipeline=pipeline, **report.fields())
-
-    def failed(self, pipeline: str) -> None:
-        """Do nothing: the failure is logged, with its reason, where it happens."""
 
 
 def _display(pipelines: Sequence[Settings], stack: ExitStack) -> Observer:

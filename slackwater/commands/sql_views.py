@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
@@ -55,12 +56,9 @@ def views(settings: Settings, names: Sequence[str]) -> Iterator[str]:
             " view over the others would not be its table."
         )
     options = source_options(settings)
-    connection = Connection(options.change_stream)
-    try:
+    with closing(Connection(options.change_stream)) as connection:
         description = read_change_stream_info(connection)
         in_database = tables(connection, description.dialect)
-    finally:
-        connection.close()
     read = tables_to_read(in_database, filter_of(settings))
     chosen = tables_to_read(read, RecordFilter(tuple(names)))
     if not chosen:

@@ -71,7 +71,8 @@ def statuses(pipelines: Sequence[Settings]) -> list[dict[str, Any]]:
     """
     if len(pipelines) == 1:
         # One that has never run need not wait for Spanner.
-        open_pipeline(pipelines[0])[0].close()
+        with open_pipeline(pipelines[0]):
+            pass
     answers = _answers(pipelines)
     if len(pipelines) == 1:
         return [_status(pipelines[0], answers[0])]
@@ -93,8 +94,7 @@ def _status_or_none(settings: Settings, answer: _Answer) -> dict[str, Any]:
 
 
 def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
-    store, pipeline = open_pipeline(settings)
-    try:
+    with open_pipeline(settings) as (store, pipeline):
         epochs = last_epochs(store, settings.pipeline, limit=_EPOCHS_SUMMED)
         watermark_ns = pipeline.low_watermark_ns
         partitions = store.partitions(settings.pipeline)
@@ -122,8 +122,6 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
             "last_epoch": epoch_fields(epochs[-1]) if epochs else None,
             "gaps": [gap_fields(gap) for gap in gaps(store, settings.pipeline)],
         }
-    finally:
-        store.close()
 
 
 def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
 from slackwater.config.settings import Settings
 from slackwater.errors import PipelineNotStartedError
 from slackwater.state.errors import StoreMissingError
@@ -9,8 +12,9 @@ from slackwater.state.models import Pipeline
 from slackwater.state.store import Store
 
 
-def open_pipeline(settings: Settings) -> tuple[Store, Pipeline]:
-    """Open the store and return it with its row of the pipeline.
+@contextmanager
+def open_pipeline(settings: Settings) -> Iterator[tuple[Store, Pipeline]]:
+    """Open the store, and close it at the end; yield it with its row of the pipeline.
 
     Raises:
         PipelineNotStartedError: the store does not know the pipeline, or does not exist.
@@ -24,12 +28,12 @@ def open_pipeline(settings: Settings) -> tuple[Store, Pipeline]:
             f"{not_started}: {error.message}",
             "`slackwater run` starts it. If it has run before, look at state.url",
         ) from error
-    pipeline = store.pipeline(settings.pipeline)
-    if pipeline is None:
-        names = ", ".join(p.name for p in store.pipelines()) or "none"
-        store.close()
-        raise PipelineNotStartedError(
-            f"{not_started}: it is not in the metadata store {store.url}.",
-            f"`slackwater run` starts it. The store has: {names}",
-        )
-    return store, pipeline
+    with closing(store):
+        pipeline = store.pipeline(settings.pipeline)
+        if pipeline is None:
+            names = ", ".join(p.name for p in store.pipelines()) or "none"
+            raise PipelineNotStartedError(
+                f"{not_started}: it is not in the metadata store {store.url}.",
+                f"`slackwater run` starts it. The store has: {names}",
+            )
+        yield store, pipeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -180,7 +180,7 @@ def mirror_source(settings: Settings, names: Sequence[str]) -> Iterator[MirrorSo
         )
     find_java()
     handle = connect(settings)
-    try:
+    with closing(handle.connection):
         chosen = tuple(table.name for table in chosen_tables(settings, handle, names))
         spark = start_spark(
             [settings.pipeline],
@@ -196,8 +196,6 @@ def mirror_source(settings: Settings, names: Sequence[str]) -> Iterator[MirrorSo
             )
         finally:
             stop_spark(spark)
-    finally:
-        handle.connection.close()
 
 
 def _verify(source: MirrorSource, settings: Settings, name: str) -> Verification:

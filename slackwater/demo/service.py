@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +173,9 @@ class Service:
             store = Store.open(self._settings["state"]["url"], migrate=False)
         except StateError:
             return None
-        try:
+        with closing(store):
             pipeline = store.pipeline(self._settings["pipeline"])
             return pipeline.low_watermark_ns if pipeline else None
-        finally:
-            store.close()
 
 
 def _where(low_watermark_ns: int | None, wanted_ns: int, seconds: float) -> str:

@@ -6,14 +6,14 @@ from collections import deque
 from typing import Any, Final
 
 from slackwater.pipeline.epochs.report import EpochReport
-from slackwater.pipeline.progress import Progress
+from slackwater.pipeline.observer import Observer
 from slackwater.timestamp import ns_to_seconds
 
 _EPOCHS_MAX: Final = 2_000
 
 
-class EpochHistory:
-    """The details of each pipeline's last epochs; an Observer."""
+class EpochHistory(Observer):
+    """The details of each pipeline's last epochs."""
 
     def __init__(self) -> None:
         self._reports: dict[str, deque[EpochReport]] = {}
@@ -21,12 +21,6 @@ class EpochHistory:
     def epoch_committed(self, pipeline: str, report: EpochReport) -> None:
         """Remember the epoch."""
         self._reports.setdefault(pipeline, deque(maxlen=_EPOCHS_MAX)).append(report)
-
-    def scanned(self, pipeline: str, progress: Progress) -> None:
-        """Do nothing: a scan is not an epoch."""
-
-    def failed(self, pipeline: str) -> None:
-        """Do nothing: the pipeline's state shows it."""
 
     def details(self, pipeline: str) -> dict[int, dict[str, Any]]:
         """Return each remembered epoch's details as JSON fields, by its low watermark in ns."""

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from slackwater.pipeline.catch_up import Pace, readable_duration
 from slackwater.pipeline.epochs.report import EpochReport
+from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
 from slackwater.printing import in_one_line
 
@@ -29,8 +30,8 @@ _COLUMNS: Final = (
 )
 
 
-class LiveView:
-    """A table of the last epochs, redrawn whenever one is committed; an Observer.
+class LiveView(Observer):
+    """A table of the last epochs, redrawn whenever one is committed.
 
     There is a bar while the initial scan runs, and while the pipeline catches up.
     """
@@ -73,9 +74,6 @@ class LiveView:
             bar = _bar(catch_up.text(), self._lag_max_s - lag_s, self._lag_max_s)
             shown = Group(self._table(), bar)
         self._live.update(shown, refresh=True)
-
-    def failed(self, pipeline: str) -> None:
-        """Do nothing: the log shows it."""
 
     def _table(self) -> Table:
         table = Table(title=Text(f"{self._pipeline}: {self._records} records since the start"))

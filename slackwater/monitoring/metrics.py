@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from slackwater.monitoring.status import PipelineStatus
 from slackwater.pipeline.epochs.report import EpochReport
+from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import PipelineState
@@ -33,7 +34,7 @@ _SECONDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 
 _SHORT: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Metrics:
+class Metrics(Observer):
     """The counters of one process, and its registry."""
 
     def __init__(self) -> None:

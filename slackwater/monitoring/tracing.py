@@ -16,14 +16,14 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import set_span_in_context
 
 from slackwater.pipeline.epochs.report import EpochReport
-from slackwater.pipeline.progress import Progress
+from slackwater.pipeline.observer import Observer
 from slackwater.timestamp import format_rfc3339, seconds_to_ns
 
 _STAGES: Final = ("choose", "log", "plan", "read", "sink", "commit")
 
 
-class Tracing:
-    """An Observer that exports a span tree for each committed epoch.
+class Tracing(Observer):
+    """An observer that exports a span tree for each committed epoch.
 
     Args:
         exporter: of the spans.
@@ -55,12 +55,6 @@ class Tracing:
             stage.end(end_ns)
             at_ns = end_ns
         epoch.end(max(at_ns, begun_ns + seconds_to_ns(report.seconds)))
-
-    def scanned(self, pipeline: str, progress: Progress) -> None:
-        """Do nothing: only epochs are traced."""
-
-    def failed(self, pipeline: str) -> None:
-        """Do nothing: the log shows it."""
 
     def close(self) -> None:
         """Export the spans that are still queued."""

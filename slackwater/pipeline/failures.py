@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
-from slackwater.state.errors import LeaseLostError
 from slackwater.worker_errors import ErrorRecord, WorkerError, decode, record_of
 
 _DELAY_FIRST_S: Final = 1.0
@@ -30,49 +29,18 @@ _OF_PY4J: Final = "py4j.protocol.Py4JJavaError:"
 _MESSAGE_MAX: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a streaming query failed.
+def diagnose(error: BaseException | str) -> ErrorRecord:
+    """Return what made a streaming query fail: an error of ours, or of Spark's that may carry one.
 
-    Attributes:
-        error_class: the error's class; empty if it is not one of ours.
-        message: our own error's if Spark's carries one, else see summary().
-        hint: our own error's; may be empty.
-        is_permanent: True if another try can't help until an operator changes something.
-        is_lease_lost: True if another process took the pipeline over.
-    """
-
-    error_class: str
-    message: str
-    hint: str
-    is_permanent: bool
-    is_lease_lost: bool
-
-    @property
-    def text(self) -> str:
-        """The message and the hint, as one text for people."""
-        return f"{self.message} {self.hint}".strip()
-
-
-def diagnose(error: BaseException | str) -> Failure:
-    """Return the failure that an error means: one of ours, or of Spark's that may carry one.
+    Of an error that is not one of ours the class is empty, and the message is that of summary().
+    user_error means that another try can't help until an operator changes something.
 
     Args:
         error: as it was raised, or the text of Spark's exception.
     """
     record = None if isinstance(error, str) else record_of(error)
-    if record is None:
-        text = str(error)
-        record = decode(text)
-        if record is None:
-            record = ErrorRecord("", summary(text), "", user_error=False)
-    return Failure(
-        error_class=record.error_class,
-        message=record.message,
-        hint=record.hint,
-        is_permanent=record.user_error,
-        is_lease_lost=record.error_class == LeaseLostError.__name__,
-    )
+    text = str(error)
+    return record or decode(text) or ErrorRecord("", summary(text), "", user_error=False)
 
 
 def encoded(error: Exception) -> WorkerError:
@@ -90,8 +58,7 @@ def encoded(error: Exception) -> WorkerError:
     if not failure.error_class:
         from_java = f"{_OF_PY4J} {_JAVA_RAISED}: {message[:_MESSAGE_MAX]}"
         message = from_java if is_java_text(str(error)) else f"{error_class}: {message}"
-    record = ErrorRecord(error_class, message, failure.hint, user_error=failure.is_permanent)
-    return WorkerError(record)
+    return WorkerError(replace(failure, error_class=error_class, message=message))
 
 
 def is_java_text(text: str) -> bool:

@@ -10,10 +10,10 @@ from typing import Final, Protocol
 import structlog
 
 from slackwater.pipeline.disks import advice, disks_of
-from slackwater.pipeline.failures import Failure
 from slackwater.pipeline.transitions import Action, Event, RunMode, State, transition
 from slackwater.state.errors import StateError
 from slackwater.state.models import DesiredState, PipelineState
+from slackwater.worker_errors import ErrorRecord
 
 _log = structlog.get_logger("slackwater.pipeline.lifecycle")
 
@@ -85,7 +85,7 @@ class Lifecycle:
         """Return the desired state now."""
         return self._desired_state()
 
-    def explained(self, failure: Failure) -> Failure:
+    def explained(self, failure: ErrorRecord) -> ErrorRecord:
         """Return a failure that names the full or read-only disk, if it is about one."""
         hint = f"{advice(failure.message, disks_of(self._places))} {failure.hint}".strip()
         return replace(failure, hint=hint)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.progress import Progress
 
 
-class Observer(Protocol):
-    """An observer of pipelines; each call comes from a thread of the pipeline's own."""
+class Observer:
+    """An observer of pipelines; each call comes from a thread of the pipeline's own.
+
+    A class of observers overrides what it has a use for.
+    """
 
     def scanned(self, pipeline: str, progress: Progress) -> None:
         """Note the progress of the initial scan; its parts are those that Spanner made."""
@@ -22,7 +24,7 @@ class Observer(Protocol):
         """Note that the pipeline has failed; its state says whether it is tried again."""
 
 
-class Observers:
+class Observers(Observer):
     """Several observers that act as one."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:

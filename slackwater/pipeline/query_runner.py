@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from slackwater.pipeline.epochs.recorder import ProgressSource
-from slackwater.pipeline.failures import Failure, diagnose
+from slackwater.pipeline.failures import diagnose
 from slackwater.pipeline.lifecycle import POLL_S
 from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.transitions import (
@@ -18,6 +18,8 @@ from slackwater.pipeline.transitions import (
     ends_run,
     may_begin,
 )
+from slackwater.state.errors import LeaseLostError
+from slackwater.worker_errors import ErrorRecord
 
 _log = structlog.get_logger("slackwater.pipeline.query_runner")
 
@@ -120,7 +122,7 @@ class QueryRunner:
             if action is not Action.START:
                 return action
 
-    def _watch(self, query: Query) -> Action | Failure:
+    def _watch(self, query: Query) -> Action | ErrorRecord:
         """Follow a query to its end, or end it; return what to do then, or why it failed."""
         lifecycle = self._lifecycle
         while not self._is_lease_lost():
@@ -158,7 +160,7 @@ class QueryRunner:
         query.stop()
         return lifecycle.lease_lost()
 
-    def _ended(self, query: Query) -> Action | Failure | None:
+    def _ended(self, query: Query) -> Action | ErrorRecord | None:
         """End a query that is between epochs, if it has not ended by itself.
 
         Returns:
@@ -170,7 +172,7 @@ class QueryRunner:
         if error is None:
             query.stop_and_wait()
         failure = None if error is None else diagnose(error)
-        if self._is_lease_lost() or (failure and failure.is_lease_lost):
+        if self._is_lease_lost() or (failure and failure.error_class == LeaseLostError.__name__):
             return self._lifecycle.lease_lost()
         return failure
 

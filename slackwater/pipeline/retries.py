@@ -8,11 +8,12 @@ from typing import Final
 import structlog
 
 from slackwater.errors import PipelineFailedError, SparkFailedError
-from slackwater.pipeline.failures import Failure, delay_s
+from slackwater.pipeline.failures import delay_s
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.recovery import with_command
 from slackwater.pipeline.transitions import Action, Event
+from slackwater.worker_errors import ErrorRecord
 
 _log = structlog.get_logger("slackwater.pipeline.retries")
 
@@ -47,7 +48,7 @@ class Retries:
         self._command = command
         self._spark_loss = spark_loss
 
-    def wait(self, failure: Failure, failures: int) -> Action:
+    def wait(self, failure: ErrorRecord, failures: int) -> Action:
         """Record a failure and wait; return what to do then: to start, unless the state changed.
 
         Args:
@@ -60,14 +61,14 @@ class Retries:
         """
         lifecycle = self.lifecycle
         failure = lifecycle.explained(failure)
-        if not failure.is_permanent and (loss := self._spark_loss()):
+        if not failure.user_error and (loss := self._spark_loss()):
             raise SparkFailedError(loss)
         self._observer.failed(lifecycle.pipeline)
-        if failure.is_permanent or lifecycle.mode.is_last_try(failures):
+        if failure.user_error or lifecycle.mode.is_last_try(failures):
             raise PipelineFailedError(
                 f"{self._what} failed: {failure.message}",
                 with_command(failure.hint or _HINT, self._command),
-                user_error=failure.is_permanent,
+                user_error=failure.user_error,
             )
         lifecycle.on(Event.FAILED, failure.text)
         seconds = delay_s(failures)

@@ -7,28 +7,20 @@ from typing import Protocol
 
 import structlog
 
-from slackwater.errors import (
-    PipelineFailedError,
-    PipelinePausedError,
-    SlackwaterError,
-    SparkFailedError,
-)
-from slackwater.pipeline.failures import Failure, delay_s, diagnose
+from slackwater.errors import PipelineFailedError, PipelinePausedError, SparkFailedError
+from slackwater.own_error import OwnError
+from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.transitions import Action, Event, State
-from slackwater.reader.errors import ReaderError
-from slackwater.scheduler.errors import SchedulerError
-from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.state.errors import LeaseLostError, StateError
+from slackwater.worker_errors import ErrorRecord
 
 _log = structlog.get_logger("slackwater.pipeline.run_loop")
 
 # The expected errors; any other is a defect and ends the process.
-_SPARK_ERRORS = spark_errors()
-_OURS = (ReaderError, SchedulerError, SinkError, SlackwaterError, StateError)
-_ERRORS = (*_OURS, *_SPARK_ERRORS)
+_ERRORS = (OwnError, *spark_errors())
 
 
 class Lease(Protocol):
@@ -171,10 +163,10 @@ class RunLoop:
                 return self._lifecycle.lease_lost()
             action = self._failed(event, failure.text)
             if action is Action.RAISE:
-                if isinstance(error, _OURS):
+                if isinstance(error, OwnError):
                     raise
                 raise PipelineFailedError(
-                    failure.message, failure.hint, user_error=failure.is_permanent
+                    failure.message, failure.hint, user_error=failure.user_error
                 ) from error
         match action:
             case Action.AWAIT_OPERATOR:
@@ -185,7 +177,7 @@ class RunLoop:
             case _:
                 return action
 
-    def _reported(self, error: Exception) -> tuple[Failure, Event]:
+    def _reported(self, error: Exception) -> tuple[ErrorRecord, Event]:
         """Explain a failure and report it, and check whether Spark is lost.
 
         Raises:
@@ -194,7 +186,7 @@ class RunLoop:
         # Its text is made here: Spark's errors ask the JVM for it, which stops on the way out.
         failure = diagnose(error)
         is_given_up = isinstance(error, PipelineFailedError)
-        loss = None if is_given_up or failure.is_permanent else self._spark_loss()
+        loss = None if is_given_up or failure.user_error else self._spark_loss()
         if loss is not None:
             failure = diagnose(SparkFailedError(loss))
         elif not isinstance(error, _ERRORS):
@@ -207,7 +199,7 @@ class RunLoop:
         if self._needs_spark:
             return failure, Event.FAILED
         return failure, self._lifecycle.mode.failed(
-            is_permanent=failure.is_permanent, is_given_up=is_given_up or loss is not None
+            is_permanent=failure.user_error, is_given_up=is_given_up or loss is not None
         )
 
     def _is_taken_over(self) -> bool:

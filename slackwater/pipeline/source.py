@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -240,8 +241,6 @@ def is_new(settings: Settings) -> bool:
         store = Store.open(settings.state.url, migrate=False)
     except StateError:
         return True
-    try:
+    with closing(store):
         pipeline = store.pipeline(settings.pipeline)
         return pipeline is None or pipeline.planned_watermark_ns is None
-    finally:
-        store.close()

@@ -13,13 +13,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.pipeline.epochs.writer import EpochWriter
-from slackwater.pipeline.failures import Failure, diagnose
+from slackwater.pipeline.failures import diagnose
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import jvm_of
+from slackwater.worker_errors import ErrorRecord
 
 
-def failure_of(spark: SparkSession, folder: Path, stage: Any) -> Failure:
+def failure_of(spark: SparkSession, folder: Path, stage: Any) -> ErrorRecord:
     """Run a query whose sink fails; what the driver makes of it."""
     sink: Any = SimpleNamespace(stage=stage)
     nothing: Any = None
@@ -49,7 +50,7 @@ def test_a_long_error_of_javas_is_told_by_its_first_cause(
     failure = failure_of(session, tmp_path, stage)
     assert failure.error_class == "Py4JJavaError"
     assert "An error occurred while calling" in failure.message
-    assert not failure.is_permanent
+    assert not failure.user_error
 
 
 @pytest.mark.parametrize(

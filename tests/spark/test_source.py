@@ -17,13 +17,13 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from slackwater.demo.load import Load
-from slackwater.pipeline.failures import Failure, diagnose
+from slackwater.pipeline.failures import diagnose
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import NotFoundError
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
-from slackwater.worker_errors import encoded_errors
+from slackwater.worker_errors import ErrorRecord, encoded_errors
 from tests.spark.sessions import Collected, wait_until
 from tests.support.emulators import NewDatabase
 from tests.support.truths import truth_of
@@ -270,7 +270,7 @@ def test_a_checkpoint_of_another_change_stream_is_refused(
         run_until(other, sink, tmp_path, lambda: False)
     # What the planner raised reaches the driver whole.
     failure = diagnose(str(caught.value))
-    assert (failure.error_class, failure.is_permanent) == ("ForeignCheckpointError", True)
+    assert (failure.error_class, failure.user_error) == ("ForeignCheckpointError", True)
     assert failure.message.startswith("the checkpoint belongs to change_stream")
     assert failure.hint == "Give each pipeline its own checkpoint"
 
@@ -335,4 +335,4 @@ def test_an_error_of_several_lines_reaches_the_driver_whole(
         raise caught.value
     assert f"NotFoundError: {UGLY} Correct it\n" in text, "people can't read it"
     for failure in (diagnose(text), diagnose(query.exception() or "")):
-        assert failure == Failure("NotFoundError", UGLY, "Correct it", True, False)
+        assert failure == ErrorRecord("NotFoundError", UGLY, "Correct it", True)

@@ -12,6 +12,7 @@ import pytest
 from slackwater.pipeline.epochs.recorder import ProgressSource
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.lifecycle import Lifecycle
+from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.query_runner import Query, QueryRunner
 from slackwater.pipeline.retries import Retries
@@ -83,7 +84,7 @@ class FakeQuery:
         return ()
 
 
-class World:
+class World(Observer):
     """A pipeline's surroundings, in which its run loop and its query runner work.
 
     It stands for the store, the lease, the requests, the epochs and the observer, each of which a

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.commands.error_texts import exit_code, text_of
+from slackwater.errors import PipelineFailedError
+from slackwater.own_error import OwnError
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.reader.errors import NotFoundError, UnavailableError
 from slackwater.scheduler.errors import AuditError, ForeignCheckpointError
-from slackwater.spark_sink.errors import BadRecordError
+from slackwater.spark_sink.errors import BadRecordError, MessageRefusedError
 from slackwater.state.errors import LeaseLostError
 from slackwater.worker_errors import (
     ErrorRecord,
@@ -73,7 +75,7 @@ def test_message_and_hint_reach_the_driver_as_they_were(message: str, hint: str)
         message,
         hint,
     )
-    assert not failure.is_permanent
+    assert not failure.user_error
 
 
 def test_people_read_the_message_before_the_record() -> None:
@@ -84,24 +86,24 @@ def test_people_read_the_message_before_the_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_permanent", "is_lease_lost"),
+    ("error", "is_permanent"),
     [
-        (UnavailableError(UGLY, "Try again later"), False, False),
-        (NotFoundError(UGLY, "Correct the name"), True, False),
-        (ForeignCheckpointError("pipeline 'a'", "pipeline 'b'"), True, False),
-        (AuditError(["one", "two"]), False, False),
-        (BadRecordError(UGLY), True, False),
-        (LeaseLostError("pipeline 'orders' was taken over."), False, True),
+        (UnavailableError(UGLY, "Try again later"), False),
+        (NotFoundError(UGLY, "Correct the name"), True),
+        (ForeignCheckpointError("pipeline 'a'", "pipeline 'b'"), True),
+        (AuditError(["one", "two"]), False),
+        (BadRecordError(UGLY), True),
+        (LeaseLostError("pipeline 'orders' was taken over."), False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_what_an_error_means_is_the_same_on_both_sides(
-    error: Exception, is_permanent: bool, is_lease_lost: bool
+    error: Exception, is_permanent: bool
 ) -> None:
     for failure in (diagnose(error), diagnose(crossed(error))):
         assert failure.error_class == type(error).__name__
         assert failure.text == str(error)
-        assert (failure.is_permanent, failure.is_lease_lost) == (is_permanent, is_lease_lost)
+        assert failure.user_error == is_permanent
 
 
 def test_the_last_of_several_errors_counts() -> None:
@@ -115,7 +117,7 @@ def test_an_error_that_is_none_of_ours_passes_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), encoded_errors():
         raise ZeroDivisionError
     failure = diagnose("java.lang.OutOfMemoryError: Java heap space\n\tat x")
-    assert (failure.error_class, failure.is_permanent) == ("", False)
+    assert (failure.error_class, failure.user_error) == ("", False)
     assert failure.message == "java.lang.OutOfMemoryError: Java heap space"
     assert diagnose("").message == "no message"
 
@@ -140,6 +142,24 @@ def test_an_error_is_wrapped_once_and_can_be_pickled() -> None:
     assert caught.value is error
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.record) == (str(error), error.record)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LeaseLostError("taken over.", UGLY),
+        ForeignCheckpointError("pipeline 'a'", "pipeline 'b'"),
+        MessageRefusedError(UGLY, "Raise it", code="MSG_SIZE_TOO_LARGE", topic="orders"),
+        PipelineFailedError("the pipeline failed.", user_error=True),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_can_be_pickled_whatever_it_is_made_of(error: OwnError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+    assert again.user_error == error.user_error
 
 
 def test_delays_grow_and_are_bounded() -> None:

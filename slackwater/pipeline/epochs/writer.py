@@ -13,24 +13,22 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from structlog.contextvars import bound_contextvars
 
+from slackwater.own_error import OwnError
 from slackwater.pipeline.epochs.audit import AuditedEpoch, audit_written
 from slackwater.pipeline.failures import encoded
 from slackwater.pipeline.lease_holder import LeaseHolder
-from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.audit import SinkCounts
-from slackwater.scheduler.errors import SchedulerError
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sink import EpochSummary, Sink
-from slackwater.state.errors import StateError, StoreBehindError
+from slackwater.state.errors import StoreBehindError
 from slackwater.state.store import Store
 from slackwater.timestamp import datetime_to_ns, format_rfc3339, ns_to_datetime, seconds_to_ms
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.writer")
 
 # Errors with a sufficient text; any other needs its stack to find the cause.
-_EXPECTED: Final = (ReaderError, SchedulerError, SinkError, StateError, *spark_errors())
+_EXPECTED: Final = (OwnError, *spark_errors())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slackwater.commands.partition_table import partition_table
+from slackwater.commands.partition_lines import partition_table
 
 FIRST: dict[str, Any] = {
     "token": "first-partition-of-all",
