@@ -31,10 +31,10 @@ def leaving_out_what_is_loaded(run_task: Callable[..., Any]) -> Callable[..., An
     """Return what runs a task, after which no collection looks at the modules that it loaded."""
     modules = 0
 
-    def run(*streams: Any) -> None:
+    def run(*arguments: Any) -> Any:
         nonlocal modules
         try:
-            run_task(*streams)
+            return run_task(*arguments)
         finally:
             if len(sys.modules) != modules:
                 gc.collect()
@@ -46,6 +46,6 @@ def leaving_out_what_is_loaded(run_task: Callable[..., Any]) -> Callable[..., An
 
 if __name__ == "__main__":
     configure_worker()
-    pyspark.daemon.worker_main = leaving_out_what_is_loaded(pyspark.daemon.worker_main)
+    pyspark.daemon.worker = leaving_out_what_is_loaded(pyspark.daemon.worker)
     gc.freeze()
     pyspark.daemon.manager()

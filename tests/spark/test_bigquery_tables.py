@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import uuid
 from contextlib import suppress
@@ -178,6 +179,41 @@ def test_in_steady_state_an_epoch_takes_no_new_stream_and_no_query(
         tasks.write(epoch, *of_two_tables(epoch))
         assert {name: place.door.requests.count(name) for name in place.door.requests} == requests
     assert place.ids("Keys") == [1, 2, 3, 4]
+
+
+def test_rows_of_which_a_stream_is_gone_are_read_again_by_the_remedy(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "_RETRY_S", 1.0)
+    _, tasks = place.owner()
+    tasks.write(1, *of_epoch(1, *of_two_tables(1)))
+    refused = []
+
+    def refuse_one(method: str, stream: str) -> None:
+        if method == "FlushRows" and "Keys" in stream:
+            refused.append(stream)
+            raise RuntimeError("the network is gone")
+
+    place.door.before = refuse_one
+    with pytest.raises(PublishError):
+        tasks.write(2, *of_epoch(2, *of_two_tables(2)))
+    assert refused
+    place.server.remove_streams()
+    with place.server.door() as place.door:
+        with pytest.raises(BigQueryError, match="nobody uses for days") as lost:
+            place.owner()
+        commits = place.folder / "checkpoint-log" / "_commits"
+        assert f"Remove the last file of {commits}" in lost.value.hint
+        max(commits.iterdir()).unlink()
+        statements = re.findall(r"DELETE FROM [^;]+", lost.value.hint)
+        assert len(statements) == (place.kind == "changelogs")
+        for statement in statements:
+            place.server.query(statement)
+        _, tasks = place.owner()
+        tasks.write(2, *of_epoch(2, *of_two_tables(2)))
+        tasks.write(3, *of_epoch(3, *of_two_tables(3)))
+    assert place.ids() == [2, 3, 4, 5, 6, 7]
+    assert place.ids("Keys") == [1, 2, 3]
 
 
 @pytest.mark.parametrize("lost", ["before", "after"], ids=["requests", "answers"])

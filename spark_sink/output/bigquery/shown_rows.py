@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.pool import ThreadPool
 from typing import Any, Final
@@ -20,6 +20,7 @@ from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.epoch_names import parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.timestamp import datetime_to_rfc3339
 
 # The chunks of a scan that are shown: their rows don't tell.
 _CHUNKS: Final = "_chunks"
@@ -102,27 +103,43 @@ class ShownRows(ABC):
         change = ShownChange.from_bytes(file.content or b"")
         if len(change.extents) > 1:
             with ThreadPool(_FLUSHES_AT_ONCE) as pool:
-                pool.starmap(self._flush, [(extent, file.name) for extent in change.extents])
+                shown = pool.starmap(self._flush, [(part, file.name) for part in change.extents])
         else:
-            for extent in change.extents:
-                self._flush(extent, file.name)
-        if change.last is not None:
-            self._flush(change.last, file.name)
+            shown = [self._flush(part, file.name) for part in change.extents]
+        if change.last is not None and all(shown):
+            shown.append(self._flush(change.last, file.name))
+        if not all(shown):
+            pairs = zip(change.extents, shown, strict=False)
+            raise self._lost(file.name, {part.table for part, is_shown in pairs if is_shown})
         self._finish(change, file.name)
         if is_chunk:
             self._chunks.create(file.name, "")
 
-    def _flush(self, extent: Extent, name: str) -> None:
+    def _flush(self, extent: Extent, name: str) -> bool:
+        """Show rows; return False if they were never shown, and can't be any more."""
         try:
             self._dataset.stream(extent.table).flush(extent)
-        except StreamGoneError as error:
-            if not self._has_rows(extent.table, name):
-                raise BigQueryError(
-                    f"{self._dataset.id}.{extent.table}: the stream with the rows of {name} is"
-                    " gone, as BigQuery removes streams that nobody uses for days.",
-                    f"Remove the last file of {self._place.path}/_commits, and rows of that epoch"
-                    " from tables that show some: they are read again",
-                ) from error
+        except StreamGoneError:
+            return self._has_rows(extent.table, name)
+        return True
+
+    def _lost(self, name: str, shown: Collection[str]) -> BigQueryError:
+        """Return the error of an epoch of which rows are gone, those in some tables not."""
+        remedy = f"Remove the last file of {self._place.path}/_commits"
+        time = parse_epoch_name(name)
+        # Nobody reads staged rows but those who know their names.
+        tables = sorted(table for table in shown if not table.startswith("_"))
+        if time is not None and tables:
+            at = datetime_to_rfc3339(time)
+            remedy += ", and run in BigQuery: " + "; ".join(
+                f"DELETE FROM `{self._dataset.id}.{table}` WHERE low_watermark = TIMESTAMP '{at}'"
+                for table in tables
+            )
+        return BigQueryError(
+            f"{self._dataset.id}: a stream with rows of {name} is gone, as BigQuery removes streams"
+            " that nobody uses for days.",
+            f"{remedy}; then they are read again",
+        )
 
     def has(self, name: str) -> bool:
         """Return whether a chunk of a scan is shown; see Shown."""
