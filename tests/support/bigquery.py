@@ -38,6 +38,8 @@ DATASET: Final = "lake"
 _PYTHON: Final = ROOT / ".venv-bigquery" / "bin" / "python"
 _SERVICE: Final = "google.cloud.bigquery.storage.v1.BigQueryWrite"
 _STARTED_S_MAX: Final = 120
+# BigQuery takes requests of at least 10 MB with rows (its documentation, "Quotas and limits").
+_OPTIONS: Final = (("grpc.max_receive_message_length", 10_000_000),)
 Hook = Callable[[str, str], None]
 # What the SQL of a job may be, besides a query.
 _KINDS: Final = ("BEGIN TRANSACTION", "ALTER TABLE", "CREATE")
@@ -107,7 +109,7 @@ class BigQueryServer:
         """Serve both at ports of their own."""
         door = Door()
         # Each is held back as long as a test likes.
-        server = grpc.server(ThreadPoolExecutor(16))
+        server = grpc.server(ThreadPoolExecutor(16), options=_OPTIONS)
         server.add_generic_rpc_handlers([self._handlers(door)])
         door.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
