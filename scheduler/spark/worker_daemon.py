@@ -11,14 +11,14 @@ a small epoch's task, 0.07 s of CPU. It is no garbage, and is left out.
 
 from __future__ import annotations
 
+import gc
+import sys
+from collections.abc import Callable
+from typing import Any
+
 from slackwater.scheduler.spark.worker_path import remove_archives
 
 remove_archives()
-
-import gc  # noqa: E402
-import sys  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from typing import Any  # noqa: E402
 
 import google.cloud.spanner_v1  # noqa: E402, F401
 import pyspark.daemon  # noqa: E402

@@ -168,8 +168,8 @@ class Dataset:
 
         probe = self.address(_PROBE)
         with requests_to(probe, "making tables"):
-            config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
-            self._begin(f"CREATE TABLE `{probe.id}` (number INT64)", config)
+            text = f"CREATE TABLE `{probe.id}` (number INT64)"
+            self._begin(text, bigquery.QueryJobConfig(dry_run=True))
 
 
 def require_usable(table: bigquery.Table, *, is_merged: bool) -> None:

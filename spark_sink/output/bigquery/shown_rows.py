@@ -106,10 +106,9 @@ class ShownRows(ABC):
                 shown = pool.starmap(self._flush, [(part, file.name) for part in change.extents])
         else:
             shown = [self._flush(part, file.name) for part in change.extents]
-        if change.last is not None and all(shown):
-            shown.append(self._flush(change.last, file.name))
-        if not all(shown):
-            pairs = zip(change.extents, shown, strict=False)
+        last = change.last
+        if not all(shown) or (last is not None and not self._flush(last, file.name)):
+            pairs = zip(change.extents, shown, strict=True)
             raise self._lost(file.name, {part.table for part, is_shown in pairs if is_shown})
         self._finish(change, file.name)
         if is_chunk:
