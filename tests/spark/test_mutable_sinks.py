@@ -21,7 +21,7 @@ from tests.synthetic.server import synthetic_process
 _STEPS = 12
 # With a seed each. So few at once that Spark starts all their workers in time on a busy machine.
 _SINKS: tuple[dict[str, int], ...] = (
-    {"delta": 3, "changelogs": 6},
+    {"delta": 6, "changelogs": 3},
     {"mirror": 7, "kafka_debezium": 9},
     {"parquet": 0, "iceberg": 4},
     {"json_flat": 1, "iceberg_mirror": 8},

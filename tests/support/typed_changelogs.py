@@ -55,10 +55,9 @@ def change_in(table: str, row: Mapping[str, Any]) -> Change:
 
 def _expected(record: TruthRecord, number: int) -> Change:
     keys, new, old = (json.loads(text, parse_float=Decimal) or {} for text in record.mods[number])
-    # An INSERT has no old row, a DELETE no new one. The truth says only what their values are.
-    is_delete = record.mod_type == "DELETE"
-    after = None if is_delete else {**keys, **new}
-    before = {**keys, **old} if is_delete or old else None
+    # An INSERT has no old row, a DELETE no new one. Without old values, the old row has the key.
+    before = None if record.mod_type == "INSERT" else {**keys, **old}
+    after = None if record.mod_type == "DELETE" else {**keys, **new}
     return (
         record.commit_timestamp,
         *(record.server_transaction_id, record.record_sequence, number, record.table_name),
