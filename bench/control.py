@@ -54,7 +54,7 @@ def measure(rounds: int) -> dict[str, Any]:
 
         def obeyed(verb: str, wanted: DesiredState, done: Callable[[], bool]) -> None:
             begun = time.monotonic()
-            store.set_desired_state("bench", wanted)
+            store.request("bench", wanted)
             _wait(done)
             seconds.setdefault(verb, []).append(time.monotonic() - begun)
 

@@ -133,6 +133,7 @@ class Store:
                     "name": name,
                     "source": source,
                     "desired_state": DesiredState.RUNNING.value,
+                    "is_paused": False,
                     "generation": 0,
                     "heartbeat": 0,
                     "state_reason": "",
@@ -148,29 +149,48 @@ class Store:
             )
         return pipeline
 
+    def request(self, name: str, desired: DesiredState) -> None:
+        """Set what an operator wants of a pipeline; the pipeline's owner polls for it.
+
+        A pause lasts until the pipeline is to run. The process that runs it may be drained or
+        stopped meanwhile.
+
+        Args:
+            name: the pipeline's name.
+            desired: the new desired state.
+        """
+        values: dict[str, Any] = {"desired_state": desired.value}
+        if desired in (DesiredState.PAUSED, DesiredState.RUNNING):
+            values["is_paused"] = desired is DesiredState.PAUSED
+        self.write(
+            lambda c: c.execute(sa.update(pipelines).where(pipelines.c.name == name).values(values))
+        )
+
     def set_desired_state(
         self,
         name: str,
         desired: DesiredState,
         *,
-        in_place_of: Collection[DesiredState] | None = None,
-        generation: int | None = None,
+        in_place_of: Collection[DesiredState],
+        generation: int,
     ) -> None:
-        """Set the desired state of a pipeline; the pipeline's owner polls for it.
+        """Set the desired state of a pipeline, as its owner.
 
         Args:
             name: the pipeline's name.
-            desired: the new desired state.
-            in_place_of: change it only from one of these states; None for any state.
-            generation: change it only while the lease has this generation; None for any.
+            desired: the new desired state. What is paused stays so in place of RUNNING.
+            in_place_of: change it only from one of these states.
+            generation: change it only while the lease has this generation.
         """
-        column = pipelines.c.desired_state
-        statement = sa.update(pipelines).where(pipelines.c.name == name)
-        if in_place_of is not None:
-            statement = statement.where(column.in_([replaced.value for replaced in in_place_of]))
-        if generation is not None:
-            statement = statement.where(pipelines.c.generation == generation)
-        self.write(lambda c: c.execute(statement.values(desired_state=desired.value)))
+        value: Any = desired.value
+        if desired is DesiredState.RUNNING:
+            value = sa.case((pipelines.c.is_paused, DesiredState.PAUSED.value), else_=value)
+        statement = sa.update(pipelines).where(
+            pipelines.c.name == name,
+            pipelines.c.generation == generation,
+            pipelines.c.desired_state.in_([replaced.value for replaced in in_place_of]),
+        )
+        self.write(lambda c: c.execute(statement.values(desired_state=value)))
 
     def set_state(self, name: str, state: PipelineState, reason: str, since_ns: int) -> None:
         """Record the state of a pipeline, for monitoring.

@@ -37,6 +37,8 @@ pipelines = sa.Table(
     sa.Column("low_watermark_ns", sa.BigInteger),
     sa.Column("planned_watermark_ns", sa.BigInteger),
     sa.Column("desired_state", sa.String(16), nullable=False),
+    # Until a resume: a drain or stop of its process may be desired meanwhile.
+    sa.Column("is_paused", sa.Boolean, nullable=False),
     sa.Column("owner", sa.String(256)),
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("heartbeat", sa.BigInteger, nullable=False),

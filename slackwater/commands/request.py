@@ -63,7 +63,7 @@ def request(
             yield f"{name}: no process runs it"
             return
         if recovery.accepts_nothing:
-            store.set_desired_state(name, desired)
+            store.request(name, desired)
         else:
             _request_recovery(store, pipeline, recovery)
         if not has_live_owner(pipeline):

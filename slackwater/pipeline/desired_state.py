@@ -19,7 +19,8 @@ _log = structlog.get_logger("slackwater.pipeline.desired_state")
 _LOOK_S: Final = 0.5
 _POLL_S: Final = 0.05
 _OF_OWNER: Final = frozenset(desired for desired in DesiredState if ends_run(desired))
-# Requests to the process that ran the pipeline then; a pause is for the pipeline.
+# Requests to the process that ran the pipeline then; a pause is for the pipeline, and outlasts
+# them.
 _OF_FORMER_OWNER: Final = _OF_OWNER | {DesiredState.AWAITING_OPERATOR}
 
 
@@ -37,7 +38,10 @@ class DesiredStateStore(Protocol):
         in_place_of: Collection[DesiredState],
         generation: int,
     ) -> None:
-        """Record it, if one of in_place_of is desired now, of the owner of that generation."""
+        """Record it, if one of in_place_of is desired now, of the owner of that generation.
+
+        In place of RUNNING, what is paused stays so.
+        """
 
 
 class DesiredStatePoller:

@@ -160,16 +160,32 @@ def test_two_pipelines_in_one_store_do_not_touch_each_other(store: Store) -> Non
 
 
 def test_what_is_wanted_of_a_pipeline_is_kept(store: Store) -> None:
-    store.set_desired_state("orders", DesiredState.DRAINING)
-    known = store.pipeline("orders")
-    assert known is not None
-    assert known.desired_state is DesiredState.DRAINING
-    store.set_desired_state("orders", DesiredState.PAUSED, in_place_of={DesiredState.RUNNING})
-    assert store.pipeline("orders") == known
-    store.set_desired_state(
-        "orders", DesiredState.PAUSED, in_place_of={DesiredState.RUNNING, DesiredState.DRAINING}
-    )
-    assert store.pipeline("orders") == replace(known, desired_state=DesiredState.PAUSED)
+    running, awaiting = DesiredState.RUNNING, DesiredState.AWAITING_OPERATOR
+    store.request("orders", DesiredState.DRAINING)
+    requested = store.pipeline("orders")
+    assert requested is not None
+    assert requested.desired_state is DesiredState.DRAINING
+    store.set_desired_state("orders", awaiting, in_place_of={running}, generation=0)
+    store.set_desired_state("orders", running, in_place_of={DesiredState.DRAINING}, generation=1)
+    assert store.pipeline("orders") == requested
+    store.set_desired_state("orders", running, in_place_of={DesiredState.DRAINING}, generation=0)
+    assert store.pipeline("orders") == replace(requested, desired_state=running)
+
+
+@pytest.mark.parametrize("ends", [DesiredState.DRAINING, DesiredState.STOPPED])
+def test_a_pause_outlasts_the_request_that_ends_its_process(
+    store: Store, ends: DesiredState
+) -> None:
+    for wanted in (DesiredState.PAUSED, DesiredState.RUNNING):
+        store.request("orders", wanted)
+        store.request("orders", ends)
+        for _ in ("the process that ends", "the next one"):
+            store.set_desired_state(
+                "orders", DesiredState.RUNNING, in_place_of={ends}, generation=0
+            )
+            pipeline = store.pipeline("orders")
+            assert pipeline is not None
+            assert pipeline.desired_state is wanted
 
 
 def test_a_store_opened_again_in_its_process_sees_what_other_processes_write(
@@ -186,7 +202,7 @@ def test_a_store_opened_again_in_its_process_sees_what_other_processes_write(
 
 def _want(url: str, wanted: DesiredState) -> None:
     store = Store.open(url, migrate=False)
-    store.set_desired_state("orders", wanted)
+    store.request("orders", wanted)
     store.close()
 
 

@@ -118,7 +118,8 @@ def require_a_pause(service: Service) -> int | None:
     assert _request("pause", service).startswith("orders: is paused")
     paused_ns = service.low_watermark_ns()
     time.sleep(2)
-    assert service.drain() == 0
+    assert _request("stop", service).startswith("orders: has stopped")
+    assert service.wait(SECONDS_MAX) == 0
     assert service.low_watermark_ns() == paused_ns
     return paused_ns
 

@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column("low_watermark_ns", sa.BigInteger),
         sa.Column("planned_watermark_ns", sa.BigInteger),
         sa.Column("desired_state", sa.String(16), nullable=False),
+        sa.Column("is_paused", sa.Boolean, nullable=False),
         sa.Column("owner", sa.String(256)),
         sa.Column("generation", sa.BigInteger, nullable=False),
         sa.Column("heartbeat", sa.BigInteger, nullable=False),
