@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from slackwater import log_lines, secrecy
@@ -203,6 +203,8 @@ def test_the_metadata_store_keeps_no_secret(tmp_path: Path) -> None:
 
 @given(st.text(min_size=5, max_size=30).filter(lambda text: text.strip() == text))
 def test_a_secret_of_any_signs_is_taken_out(secret: str) -> None:
+    # An ordinary word stays: each line has the program's name.
+    assume(secret not in "slackwater")
     secrecy._SECRETS.clear()
     keep_secret({"password": secret})
     assert secret not in masked(f"A{secret}B {secret}").replace(SHOWN, "") or secret in "AB "
