@@ -178,7 +178,7 @@ class Store:
 
         Args:
             name: the pipeline's name.
-            desired: the new desired state. What is paused stays so in place of RUNNING.
+            desired: the new desired state. RUNNING leaves a paused pipeline paused.
             in_place_of: change it only from one of these states.
             generation: change it only while the lease has this generation.
         """

@@ -40,7 +40,7 @@ class DesiredStateStore(Protocol):
     ) -> None:
         """Record it, if one of in_place_of is desired now, of the owner of that generation.
 
-        In place of RUNNING, what is paused stays so.
+        RUNNING leaves a paused pipeline paused.
         """
 
 
