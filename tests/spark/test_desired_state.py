@@ -118,8 +118,7 @@ def require_a_pause(service: Service) -> int | None:
     assert _request("pause", service).startswith("orders: is paused")
     paused_ns = service.low_watermark_ns()
     time.sleep(2)
-    assert _request("stop", service).startswith("orders: has stopped")
-    assert service.wait(SECONDS_MAX) == 0
+    assert service.drain() == 0
     assert service.low_watermark_ns() == paused_ns
     return paused_ns
 
@@ -128,6 +127,10 @@ def require_a_pause_that_outlives_its_process(
     service: Service, connection: Connection, paused_ns: int | None
 ) -> None:
     """The pipeline is paused, not its process: a new one stays paused until it is resumed."""
+    _wait_for_state(service, "paused")
+    assert _request("stop", service).startswith("orders: has stopped")
+    assert service.wait(SECONDS_MAX) == 0
+    service.start()
     _wait_for_state(service, "paused")
     assert service.low_watermark_ns() == paused_ns
     assert _request("resume", service) == "orders: goes on"

@@ -24,17 +24,20 @@ def _collected() -> Iterator[None]:
 def test_what_a_task_loads_is_left_out_of_later_collections() -> None:
     left: list[list[int]] = []
 
-    def task(loads: str | None) -> None:
+    def task(number: int) -> int:
         left.append([])
-        if loads is not None:
-            sys.modules[loads] = ModuleType(loads)
+        if number == 2:
+            sys.modules[LOADED] = ModuleType(LOADED)
+        return number
 
     run = leaving_out_what_is_loaded(task)
-    run(None)
-    run(None)
+    assert run(0) == 0
+    assert not _is_looked_at(left[0]), "it came with what was loaded before"
+    assert run(1) == 1
     assert _is_looked_at(left[1]), "what a task leaves is collected"
-    run(LOADED)
+    assert run(2) == 2
     assert not _is_looked_at(sys.modules[LOADED])
+    assert len(left) == 3
 
 
 def _is_looked_at(thing: object) -> bool:
