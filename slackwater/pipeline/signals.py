@@ -35,4 +35,5 @@ class TerminationSignals(threading.Event):
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self.set()
+        # Not here: the wait() that the signal interrupts may hold the lock that set() takes.
+        threading.Thread(target=self.set, name="signalled", daemon=True).start()

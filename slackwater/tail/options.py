@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineFormatter
 from slackwater.tail.tail import Tail
-from slackwater.tail.terminal import Terminal
+from slackwater.tail.terminal import Write, write_until_ended
 from slackwater.timestamp import (
     NANOSECONDS_PER_MICROSECOND,
     floor_to_us,
@@ -125,11 +124,9 @@ def tail(options: ChangefeedOptions) -> None:
     settings = _settings(options)
     record_filter = _record_filter(settings, options.filter_fields)
     resolved_ms = None if options.resolved is None else _duration_ms(options.resolved)
-    with (
-        Terminal() as terminal,
-        tempfile.TemporaryDirectory(prefix="slackwater-tail-") as folder,
-    ):
-        source = _source_options(settings, options, Path(folder))
+
+    def work(write: Write, folder: Path) -> None:
+        source = _source_options(settings, options, folder)
         formatter = LineFormatter(
             options.line_format, _envelope(options, source), record_filter, resolved_ms
         )
@@ -148,10 +145,12 @@ def tail(options: ChangefeedOptions) -> None:
                 store,
                 changes,
                 formatter,
-                terminal.write,
+                write,
                 scan=scan if options.initial_scan or options.initial_scan_only else None,
                 is_scan_only=options.initial_scan_only,
             ).run()
+
+    write_until_ended(work)
 
 
 def _settings(options: ChangefeedOptions) -> Settings | None:

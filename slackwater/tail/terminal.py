@@ -4,85 +4,91 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
+import socket
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
-_CHECK_EVERY_S: Final = 0.5
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+Write = Callable[[str], None]
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class _EndError(BaseException):
-    """The reader or the operator wants no more output.
+def write_until_ended(work: Callable[[Write, Path], None]) -> None:
+    """Call work in a thread, and return when it has ended.
 
-    This is not a failure: as a BaseException it passes every `except Exception`.
+    On Ctrl-C, SIGTERM, or when the pipe's reader has gone, this process exits with 0 at once: no
+    line is torn, and what the folder holds is removed. An exception that a signal's handler raises
+    could come up in a library's clean-up, which would log it, or lose it.
+
+    Args:
+        work: takes a function that writes whole lines, and a folder for its files.
+
+    Raises:
+        Exception: what work raised.
     """
+    result: Future[None] = Future()
+    writing = threading.Lock()
 
-
-class Terminal:
-    """A context that ends quietly on Ctrl-C, SIGTERM or when the pipe's reader has gone.
-
-    Lines that are being written when a signal arrives are written to their end.
-    """
-
-    def __init__(self) -> None:
-        self._is_writing = False
-        self._is_over = False
-        self._previous_handlers: dict[signal.Signals, Any] = {}
-        self._has_exited = threading.Event()
-
-    def __enter__(self) -> Terminal:
-        handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = dict.fromkeys(
-            _SIGNALS, self._on_signal
-        )
-        self._previous_handlers = {
-            number: signal.signal(number, handler) for number, handler in handlers.items()
-        }
-        threading.Thread(target=self._watch_pipe, name="tail-terminal", daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        self._has_exited.set()
-        for number, handler in self._previous_handlers.items():
-            signal.signal(number, handler)
-        if isinstance(error, (_EndError, BrokenPipeError)):
-            # At exit Python flushes what is still buffered, and would complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return True
-        return False
-
-    def write(self, text: str) -> None:
-        """Write whole lines; end the context if a signal has arrived meanwhile."""
-        if not text:
-            return
-        self._is_writing = True
-        try:
+    def write(text: str) -> None:
+        with writing:
             sys.stdout.write(text)
             sys.stdout.flush()
-        finally:
-            self._is_writing = False
-        if self._is_over:
-            raise _EndError
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._is_over = True
-        if not self._is_writing:
-            raise _EndError
+    with _wake_up_socket() as (reader, writer):
+        folder = Path(tempfile.mkdtemp(prefix="slackwater-tail-"))
 
-    def _watch_pipe(self) -> None:
-        """End when the pipe has lost its reader; the next write may be a long time away."""
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        while not self._has_exited.wait(_CHECK_EVERY_S):
-            if any(state & select.POLLERR for _, state in poll.poll(0)):
-                os.kill(os.getpid(), signal.SIGPIPE)
-                return
+        def run() -> None:
+            try:
+                work(write, folder)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is read
+                result.set_exception(error)
+            else:
+                result.set_result(None)
+            writer.send(b"\0")
+
+        threading.Thread(target=run, name="tail", daemon=True).start()
+        _wait(reader)
+    if not result.done() or isinstance(result.exception(), BrokenPipeError):
+        with writing:
+            _exit(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    result.result()
+
+
+@contextmanager
+def _wake_up_socket() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield a pair of which the first can be read from when a signal has arrived."""
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    previous = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    signal.set_wakeup_fd(writer.fileno())
+    try:
+        yield reader, writer
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _wait(reader: socket.socket) -> None:
+    """Wait until the socket can be read from, or standard output has lost its reader."""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    # The next write may be a long time away.
+    poll.register(sys.stdout.fileno(), 0)
+    poll.poll()
+
+
+def _exit(folder: Path) -> None:
+    """Leave the process while work goes on in its thread, which may complain of its lost files."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)

@@ -325,10 +325,14 @@ def test_a_signal_ends_it_at_once_with_whole_lines(
 ) -> None:
     stream = new_database()
     cursor, _ = written(stream, Dialect.GOOGLE_STANDARD_SQL, 2)
-    out, error = tmp_path / "out", tmp_path / "error"
+    out, error, temporary = (tmp_path / name for name in ("out", "error", "temporary"))
+    temporary.mkdir()
     with out.open("wb") as stdout, error.open("wb") as stderr:
         running = subprocess.Popen(
-            command(stream, "--cursor", cursor, "--format", "json"), stdout=stdout, stderr=stderr
+            command(stream, "--cursor", cursor, "--format", "json"),
+            stdout=stdout,
+            stderr=stderr,
+            env=os.environ | {"TMPDIR": str(temporary)},
         )
     until = time.monotonic() + 240
     while out.read_text().count("\n") <= 10:
@@ -339,6 +343,7 @@ def test_a_signal_ends_it_at_once_with_whole_lines(
     assert error.read_text() == ""
     assert out.read_text().endswith("\n")
     assert len([json.loads(line) for line in out.read_text().splitlines()]) > 10
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewDatabase) -> None:
