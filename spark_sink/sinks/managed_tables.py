@@ -30,6 +30,7 @@ from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.bigquery import BigQuery
+from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
 from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 from slackwater.spark_sink.tables.table_changes import AppendId
@@ -58,13 +59,11 @@ class ManagedTableSettings(TableSettings, ABC):
 
     Attributes:
         table_properties: of the tables that have to be made.
-        are_merged: the tables are mirrors.
         bad_records: stop at a value that does not have its column's type, or set its record aside.
     """
 
     formats = (*TABLE_FORMATS, BIGQUERY)
     not_in_bigquery = (*TableSettings.not_in_bigquery, "table_properties")
-    are_merged: ClassVar[bool] = False
 
     format: str = "delta"
     table_properties: TextMapping = Field(default_factory=dict)
@@ -86,8 +85,13 @@ class ManagedTableSettings(TableSettings, ABC):
             self.bigquery_options,
             self.make_place(),
             application_of(pipeline),
-            are_merged=self.are_merged,
+            self.mirroring,
         )
+
+    @property
+    def mirroring(self) -> Mirroring | None:
+        """The way to change mirrors in BigQuery; None if the tables are no mirrors."""
+        return None
 
     def check(self) -> None:
         """Ask BigQuery, too; see SinkSettings."""

@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import model_validator
 
+from slackwater.setting_values import Duration
 from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.delta.features import CHANGE_DATA_FEED
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, RecreatedTables
@@ -29,7 +32,13 @@ from slackwater.spark_sink.sinks.managed_tables import ManagedTables, ManagedTab
 from slackwater.spark_sink.sinks.mirror_epoch import MirrorEpoch
 from slackwater.spark_sink.sql.columns import Column, mirror_columns
 from slackwater.spark_sink.sql.latest_changes import columns_by_table
+from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.spark_sink.tables.cut import Cut, TableVersion, incomplete_error, low_watermark_at
+from slackwater.spark_sink.tables.in_bigquery.mirroring import (
+    Consistency,
+    Mirroring,
+    require_primary_key,
+)
 from slackwater.spark_sink.tables.mirror_table import MirrorTable, read_mirror, require_own_names
 from slackwater.spark_sink.tables.table_changes import MergeId
 from slackwater.spark_sink.tables.table_store import TableStore
@@ -55,6 +64,8 @@ class MirrorSettings(ManagedTableSettings):
     Attributes:
         deletes: apply deletes to the rows, or mark the rows as deleted.
         when_recreated: delete the rows of a table that was dropped and made again, or stop.
+        consistency: in BigQuery, change all mirrors by one transaction, or each table by itself.
+        max_staleness: milliseconds by which queries may be behind, in BigQuery; None to leave it.
     """
 
     refused_keys: ClassVar = {"envelope": "mirrors have rows: leave envelope out"}
@@ -62,17 +73,47 @@ class MirrorSettings(ManagedTableSettings):
     are_streamed = False
     has_rescans = True
     needs_all_changes = True
-    are_merged = True
 
     kind: str = "mirror"
     deletes: Literal["apply", "mark"] = "apply"
     when_recreated: Literal["clear", "stop"] = "clear"
+    consistency: Consistency = "transaction"
+    max_staleness: Annotated[int, Duration(1_000)] | None = None
+
+    def check_capture_type(self, capture_type: str) -> None:
+        """Refuse parts of rows where whole ones are replaced; see SinkSettings."""
+        if self.consistency == "table" and capture_type not in WHOLE_ROW_CAPTURE_TYPES:
+            raise PartialRowError(
+                f"changes of value capture type {capture_type} have parts of rows, and consistency:"
+                " table replaces whole rows.",
+                "Let the change stream capture them (value_capture_type = 'NEW_ROW'), or set"
+                " sink.consistency to transaction",
+            )
 
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
-        """Refuse also columns whose names mirrors need; see ManagedTableSettings."""
+        """Refuse also columns whose names mirrors need, and keys; see ManagedTableSettings.
+
+        Raises:
+            BigQueryError: a key can't be that of a mirror with consistency: table.
+        """
         super().check_tables(tables)
         for name, columns in tables.items():
             require_own_names(name, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
+            if self.consistency == "table":
+                require_primary_key(name, mirror_columns(columns))
+
+    @model_validator(mode="after")
+    def _consistency(self) -> Self:
+        if self.consistency == "table" and (self.format != BIGQUERY or self.deletes == "mark"):
+            raise ValueError("consistency: table goes with format bigquery and deletes: apply only")
+        if self.max_staleness is not None and self.consistency != "table":
+            raise ValueError("max_staleness goes with consistency: table only")
+        return self
+
+    @property
+    def mirroring(self) -> Mirroring:
+        """The way to change them; see ManagedTableSettings."""
+        return Mirroring(self.consistency, self.max_staleness)
 
     @model_validator(mode="after")
     def _change_data_feed_without_marks(self) -> Self:

@@ -13,6 +13,7 @@ from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.bigquery.address import parse_address
 from slackwater.spark_sink.table_names import plain_name
+from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
 from slackwater.spark_sink.tables.table_changes import SOURCE_TABLE_PROPERTY
 from slackwater.spark_sink.tables.table_store import TableStore
 
@@ -36,7 +37,7 @@ class BigQuery(TableStore):
         options: see Clients.
         place: of staged epochs, and of the log.
         application: the pipeline's.
-        are_merged: the tables are mirrors.
+        mirroring: how mirrors are changed; None if the tables are typed changelogs.
     """
 
     using: ClassVar[str] = BIGQUERY
@@ -62,14 +63,13 @@ class BigQuery(TableStore):
         options: Mapping[str, str],
         place: EpochPlace,
         application: str,
-        *,
-        are_merged: bool,
+        mirroring: Mirroring | None,
     ) -> None:
         self.root = root.rstrip("/")
         self._options = options
         self._place = place
         self._application = application
-        self._are_merged = are_merged
+        self._mirroring = mirroring
 
     @cached_property
     def log(self) -> DatasetLog:
@@ -79,7 +79,7 @@ class BigQuery(TableStore):
         from slackwater.spark_sink.tables.in_bigquery.dataset_log import DatasetLog
 
         dataset = Dataset(parse_address(self.root or ""), self._options)
-        return DatasetLog(dataset, self._place, self._application, are_merged=self._are_merged)
+        return DatasetLog(dataset, self._place, self._application, self._mirroring)
 
     def holds(self, stored: str, wanted: str) -> bool:
         """Return whether a type is as BigQuery has another one: it has no narrow ones.
@@ -95,8 +95,12 @@ class BigQuery(TableStore):
     def access(self, spark: SparkSession, path: str, application: str) -> BigQueryAccess:  # noqa: ARG002
         """Return the access to a table; see TableStore."""
         from slackwater.spark_sink.tables.in_bigquery.bigquery_access import BigQueryAccess
+        from slackwater.spark_sink.tables.in_bigquery.upserted_mirror import UpsertedMirror
 
-        return BigQueryAccess(self.log, parse_address(path).table)
+        table = parse_address(path).table
+        if self._mirroring is not None and self._mirroring.consistency == "table":
+            return UpsertedMirror(self.log, table, self._mirroring.max_staleness_ms)
+        return BigQueryAccess(self.log, table)
 
     def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
         """Take the log over; see TableStore."""

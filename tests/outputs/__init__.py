@@ -8,6 +8,7 @@ from tests.outputs.in_bigquery import (
     bigquery_changelog,
     bigquery_changelogs,
     bigquery_mirror,
+    bigquery_upserts,
 )
 from tests.outputs.mirror import delta_mirror, iceberg_mirror
 from tests.outputs.output import MakeOutput
@@ -23,4 +24,5 @@ OUTPUTS: dict[str, MakeOutput] = {
     "iceberg_mirror": iceberg_mirror,
     "bigquery_changelogs": bigquery_changelogs,
     "bigquery_mirror": bigquery_mirror,
+    "bigquery_upserts": bigquery_upserts,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339
 from tests.outputs.changelog_tables import TableChangelog, with_epochs
 from tests.outputs.mirror import Mirror
-from tests.outputs.output import Output, Place, epoch_id, logged_records
+from tests.outputs.output import Moment, Output, Place, epoch_id, logged_records
 from tests.proofs.mirrors import Looker, Seen
 from tests.support import mixed_load
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
@@ -140,7 +140,7 @@ def _id(table: str) -> str:
 class BigQueryMirror(Mirror):
     """Mirrors that one transaction brings to a low watermark."""
 
-    moments = (
+    moments: Sequence[Moment] = (
         ("AppendRows", ""),
         ("FlushRows", ""),
         ("BEGIN TRANSACTION", ""),
@@ -165,6 +165,23 @@ class BigQueryMirror(Mirror):
 
     def _new_looker(self, stream: ChangeStream) -> Looker:
         return BigQueryLooker(self._server, stream, self._dialect)
+
+
+class BigQueryUpserts(BigQueryMirror):
+    """Mirrors that are consistent each by itself, of which nothing is known before the end."""
+
+    moments = (("AppendRows", "_default"), ("AppendRows", "_slackwater"), ("FlushRows", ""))
+
+    def statements(self) -> Sequence[str]:
+        """Return the database's schema, with changes of whole rows."""
+        return mixed_load.ddl(self._dialect, "NEW_ROW")
+
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {**super().sink(), "consistency": "table", "deletes": "apply"}
+
+    def look(self, stream: ChangeStream) -> None:
+        """Do nothing: a mirror may be ahead of its low watermark."""
 
 
 class BigQueryLooker(Looker):
@@ -210,6 +227,13 @@ class BigQueryLooker(Looker):
         for row in rows:
             row.update({c: [value for value in row[c] or () if value is not None] for c in arrays})
         return rows
+
+
+@contextmanager
+def bigquery_upserts(place: Place) -> Iterator[Output]:
+    """Serve the mirrors in BigQuery that are consistent each by itself."""
+    with bigquery_server() as server, server.door() as door:
+        yield BigQueryUpserts(place, server, door)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """BigQuery for the tests: the Storage Write API as its protocol says, over an emulator's tables.
 
 The emulator (PyPI's bqemulator, in an environment of its own that `make test` makes) has tables
-and SQL. Rows come by the server here, which holds buffered streams and loads what is flushed.
+and SQL. Rows come by the server here, which holds buffered streams and loads what is flushed, and
+has the newest change of each key of the tables with a primary key, as the emulator has not.
 Each process can have a door of its own, at which requests are held back or answers are lost.
 """
 
@@ -27,7 +28,11 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
+from slackwater.spark_sink.output.bigquery.schema import schema_of
 from slackwater.testing.emulator import free_port
 from tests.support.http_forwarding import Application, forwarding_to, read_body
 from tests.support.object_stores import listening, nothing
@@ -40,6 +45,10 @@ _SERVICE: Final = "google.cloud.bigquery.storage.v1.BigQueryWrite"
 _STARTED_S_MAX: Final = 120
 # BigQuery takes requests of at least 10 MB with rows (its documentation, "Quotas and limits").
 _OPTIONS: Final = (("grpc.max_receive_message_length", 10_000_000),)
+# Of a table, as the REST API names them.
+_FORGOTTEN: Final = ("tableConstraints", "maxStaleness")
+# The key, on the wire, of the option google.cloud.bigquery.storage.v1.column_name.
+_COLUMN_NAME: Final = b"\xaa\x9b\xbc\xc7\x0d"
 Hook = Callable[[str, str], None]
 # What the SQL of a job may be, besides a query.
 _KINDS: Final = ("BEGIN TRANSACTION", "ALTER TABLE", "CREATE")
@@ -51,6 +60,18 @@ class _Stream:
     hidden: list[pa.RecordBatch] = field(default_factory=list)
     flushed: int = 0
     length: int = 0
+
+
+@dataclass(frozen=True)
+class _Change:
+    sequence_number: str
+    row: dict[str, Any]
+    kind: str
+
+    @property
+    def number(self) -> list[int]:
+        """The number by whose order changes of a key are applied."""
+        return [int(section, 16) for section in self.sequence_number.split("/")]
 
 
 @dataclass
@@ -86,6 +107,9 @@ class BigQueryServer:
         )
         self.client.create_dataset(DATASET)
         self._streams: dict[str, _Stream] = {}
+        # Of tables, by their ids, what the emulator forgets.
+        self._properties: dict[str, dict[str, Any]] = {}
+        self._keyed: dict[str, dict[Any, _Change]] = {}
         self._lock = threading.Lock()
 
     def options(self, door: Door) -> dict[str, str]:
@@ -126,8 +150,8 @@ class BigQueryServer:
         def noting(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             body = read_body(environ)
             environ["wsgi.input"] = io.BytesIO(body)
-            if environ["REQUEST_METHOD"] in ("PATCH", "PUT"):
-                return self._altered(forward, environ, start_response)
+            if "/tables" in environ["PATH_INFO"]:
+                return self._table(forward, door, body, environ, start_response)
             text = query_of(body) if environ["REQUEST_METHOD"] == "POST" else None
             if text is None:
                 return forward(environ, start_response)
@@ -198,6 +222,8 @@ class BigQueryServer:
 
     def _append(self, request: types.AppendRowsRequest) -> types.AppendRowsResponse:
         name, offset = request.write_stream, cast("int", request.offset)
+        if name.endswith("/_default"):
+            return self._upsert(request)
         schema = pa.ipc.read_schema(
             pa.py_buffer(request.arrow_rows.writer_schema.serialized_schema)
         )
@@ -229,17 +255,67 @@ class BigQueryServer:
             stream.hidden, stream.flushed = rows[count:].to_batches(), stream.flushed + count
         return types.FlushRowsResponse(offset=request.offset)
 
+    def _upsert(self, request: types.AppendRowsRequest) -> types.AppendRowsResponse:
+        """Apply the changes of a request, each unless its key has a newer one."""
+        _, project, _, dataset, _, name, *_ = request.write_stream.split("/")
+        table = f"{project}.{dataset}.{name}"
+        descriptor = request.proto_rows.writer_schema.proto_descriptor
+        with self._lock:
+            key = self._properties.get(table, {}).get("tableConstraints", {}).get("primaryKey")
+            if key is None:
+                raise ValueError("the table has no primary key")
+            keyed = self._keyed.setdefault(table, {})
+            for row in _rows_of(descriptor, request.proto_rows.rows.serialized_rows):
+                change = _Change(row.pop("_CHANGE_SEQUENCE_NUMBER"), row, row.pop("_CHANGE_TYPE"))
+                one = tuple(row.get(column) for column in key["columns"])
+                if one not in keyed or keyed[one].number <= change.number:
+                    keyed[one] = change
+            rows = [change.row for change in keyed.values() if change.kind == "UPSERT"]
+            arrays = {
+                field.name: pa.array([row.get(field.name) for row in rows], _sent(field.type)).cast(
+                    field.type
+                )
+                for field in schema_of(self.client.get_table(table).schema)
+            }
+            self._load(table, pa.table(arrays), "WRITE_TRUNCATE")
+        return types.AppendRowsResponse(append_result={})
+
     def load(self, table: str, rows: pa.Table) -> None:
         """Add rows, which are visible from now on."""
+        self._load(table, rows, "WRITE_APPEND")
+
+    def _load(self, table: str, rows: pa.Table, disposition: str) -> None:
         file = io.BytesIO()
         pq.write_table(rows, file)
         file.seek(0)
         config = bigquery.LoadJobConfig(
             source_format="PARQUET",
-            write_disposition="WRITE_APPEND",
+            write_disposition=disposition,
             schema=self.client.get_table(table).schema,
         )
         self.client.load_table_from_file(file, table, job_config=config).result()
+
+    def _table(
+        self, forward: Application, door: Door, body: bytes, environ: Any, start_response: Any
+    ) -> Iterable[bytes]:
+        """Answer a request for tables, with what the emulator forgets of them."""
+        method, asked = environ["REQUEST_METHOD"], json.loads(body or b"{}")
+        stated = {name: asked[name] for name in _FORGOTTEN if name in asked}
+        _, _, dataset, _, *rest = environ["PATH_INFO"].rpartition("/projects/")[2].split("/")
+        name = rest[0] if rest else asked.get("tableReference", {}).get("tableId")
+        table = f"{PROJECT}.{dataset}.{name}"
+        if method == "POST":
+            self._properties.setdefault(table, stated)
+        elif method == "PATCH" and "maxStaleness" in stated:
+            door.requests.append(f"maxStaleness {stated['maxStaleness']}")
+            self._properties[table].update(stated)
+        elif method == "PATCH":
+            return self._altered(forward, environ, start_response)
+        own = self._properties.get(table)
+        if not own or method == "POST":
+            return forward(environ, start_response)
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps({**self.client.get_table(table).to_api_repr(), **own}).encode()]
 
     def _altered(
         self, forward: Application, environ: dict[str, Any], start_response: Any
@@ -255,6 +331,37 @@ class BigQueryServer:
         self.client.create_table(table)
         self.load(f"{PROJECT}.{dataset}.{name}", before)
         return answer
+
+
+def _rows_of(descriptor: Any, messages: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of messages, by the names of their columns."""
+    pool = DescriptorPool()
+    file = descriptor_pb2.FileDescriptorProto(name="rows", syntax="proto2")
+    file.message_type.append(descriptor)
+    pool.Add(file)
+    make = GetMessageClass(pool.FindMessageTypeByName(descriptor.name))
+    for message in messages:
+        row = make.FromString(message)
+        yield {
+            _column_of(field): list(value) if field.is_repeated else value
+            for field, value in row.ListFields()
+        }
+
+
+def _column_of(field: Any) -> str:
+    """Return the column that a field is for: its option states one with another name."""
+    options = field.GetOptions().SerializeToString()
+    # The length takes one byte: no name of the tests is longer than 127.
+    return options[len(_COLUMN_NAME) + 1 :].decode() if options else str(field.name)
+
+
+def _sent(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which messages have values of a column."""
+    if pa.types.is_list(kind):
+        return pa.list_(_sent(kind.value_type))
+    others = {pa.types.is_timestamp: pa.int64(), pa.types.is_date: pa.int32()}
+    others[pa.types.is_decimal] = pa.string()
+    return next((sent for is_kind, sent in others.items() if is_kind(kind)), kind)
 
 
 def query_of(body: bytes) -> str | None:

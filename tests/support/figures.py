@@ -113,6 +113,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "takes 30 MB, and 20 MB for": _BILLED,
         "6.25 dollars a TiB": _BIGQUERY,
         "free first TiB": _BIGQUERY,
+        "after two days": _BIGQUERY,
         "0.025 dollars a GiB after 2 TiB": _BIGQUERY,
         "99 changed tables": "spark_sink/tables/in_bigquery/merge.py::TABLES_MAX: Final = 99",
         "1 s | 10 s | 60 s": _BILLED,

@@ -114,8 +114,8 @@ class ChangesTable(ShownRows):
         there = self._dataset.make(
             self._table,
             fields,
-            partitioning=bigquery.TimePartitioning(field="commit_timestamp"),
-            clustered_by=["table_name"],
+            time_partitioning=bigquery.TimePartitioning(field="commit_timestamp"),
+            clustering_fields=["table_name"],
         )
         require_fields(self.path, there.schema, fields)
         self._is_ready = True

@@ -11,6 +11,7 @@ from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
 from slackwater.spark_sink.output.bigquery.row_stream import RowStream
+from slackwater.spark_sink.output.bigquery.upsert_stream import UpsertStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +51,10 @@ class Dataset:
             self._streams[table] = RowStream(self._clients, self.address(table))
         return self._streams[table]
 
+    def upserts(self, table: str) -> UpsertStream:
+        """Return the stream of changes by which this process keeps a table."""
+        return UpsertStream(self._clients, self.address(table))
+
     def names(self) -> list[str]:
         """Return the names of its tables and views.
 
@@ -73,25 +78,21 @@ class Dataset:
                 return None
 
     def make(
-        self,
-        name: str,
-        fields: Sequence[bigquery.SchemaField] = (),
-        *,
-        partitioning: bigquery.TimePartitioning | None = None,
-        clustered_by: Sequence[str] = (),
-        description: str | None = None,
-        query: str | None = None,
+        self, name: str, fields: Sequence[bigquery.SchemaField] = (), **properties: Any
     ) -> bigquery.Table:
-        """Make a table, or the view of a query, and return it; or the one that is there."""
+        """Make a table, or the view of a query, and return it; or the one that is there.
+
+        Args:
+            name: its.
+            fields: its columns.
+            properties: those of google.cloud.bigquery.Table.
+        """
         from google.cloud import bigquery
 
         with requests_to(self.address(name), "making the table"):
             table = bigquery.Table(self.address(name).id, fields)
-            table.time_partitioning = partitioning
-            table.clustering_fields = list(clustered_by) or None
-            table.description = description
-            if query is not None:
-                table.view_query = query
+            for key, value in properties.items():
+                setattr(table, key, value)
             return self._clients.tables.create_table(
                 table, exists_ok=True, retry=self._clients.retry
             )
@@ -103,6 +104,22 @@ class Dataset:
             self._clients.tables.update_table(
                 table, ["clustering_fields"], retry=self._clients.retry
             )
+
+    def set_staleness(self, name: str, staleness: str | None) -> str | None:
+        """Set how far behind queries of a table may be, and return what was set before.
+
+        Args:
+            name: the table's.
+            staleness: an interval, as the REST API writes it; None for queries that see all.
+        """
+        table = self.table(name)
+        if table is None or table.max_staleness == staleness:
+            return staleness
+        before: str | None = table.max_staleness
+        table.max_staleness = staleness
+        with requests_to(self.address(name), "setting max_staleness"):
+            self._clients.tables.update_table(table, ["max_staleness"], retry=self._clients.retry)
+        return before
 
     def set_fields(self, table: bigquery.Table, fields: Sequence[bigquery.SchemaField]) -> None:
         """Give a table other columns: those that it has, and new ones.

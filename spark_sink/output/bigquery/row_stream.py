@@ -8,33 +8,23 @@ rows that are not flushed are never seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from slackwater.spark_sink.errors import BigQueryError, PublishError
+from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.address import TableAddress
+from slackwater.spark_sink.output.bigquery.appends import (
+    REQUEST_MAX,
+    TIMEOUT_S,
+    Appends,
+    attempts,
+)
 from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, AppendRowsResponse
-
-# In bytes of Arrow: BigQuery takes requests of 20 MB, and advises 10 MB.
-_REQUEST_MAX: Final = 8 << 20
-# gRPC's codes of what passes, as appends answer it.
-_ALREADY_EXISTS: Final = 6
-_PASSING: Final = frozenset({4, 8, 10, 13, 14})
-# An answer that does not come.
-_TIMEOUT_S: Final = 60.0
-_ATTEMPTS: Final = 4
-# This service learns of a table's new columns minutes after the table has them.
-_COLUMNS_S_MAX: Final = 600.0
-_UNKNOWN_COLUMN: Final = "more fields than"
-_WAIT_S_MAX: Final = 8.0
+    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +56,7 @@ class RowStream:
     def __init__(self, clients: Clients, address: TableAddress) -> None:
         self._clients = clients
         self._address = address
+        self._appends = Appends(clients, address)
         self._name: str | None = None
         # The offset of the next row.
         self._next = 0
@@ -102,7 +93,7 @@ class RowStream:
             parent=self._address.resource,
             write_stream=WriteStream(type_=WriteStream.Type.BUFFERED),
             retry=None,
-            timeout=_TIMEOUT_S,
+            timeout=TIMEOUT_S,
         )
         self._name = stream.name
         return self._name
@@ -121,48 +112,12 @@ class RowStream:
 
     def _append(self, batch: pa.RecordBatch) -> None:
         """Append a batch at the next offset; that it was appended before changes nothing."""
-        for attempt in _attempts():
-            with attempt, requests_to(self._address, "appending rows"), self._may_be_new():
-                name = self._name or self._create()
-                answers = self._clients.rows.append_rows(
-                    iter([_request(name, self._next, batch)]),
-                    # The client's own way would send nothing the second time.
-                    retry=None,
-                    timeout=_TIMEOUT_S,
-                    metadata=[("x-goog-request-params", f"write_stream={quote(name, safe='')}")],
-                )
-                answer = next(iter(answers), None)
-                if answer is None:
-                    raise PublishError(f"{name}: no answer came.")
-                self._require_appended(name, answer)
+
+        def request() -> AppendRowsRequest:
+            return _request(self._name or self._create(), self._next, batch)
+
+        self._appends.append(request, is_new=not self._next)
         self._next += batch.num_rows
-
-    @contextmanager
-    def _may_be_new(self) -> Iterator[None]:
-        """Let requests that come too soon after a table, stream or column was made be repeated."""
-        from google.api_core.exceptions import InvalidArgument, NotFound
-
-        try:
-            yield
-        except InvalidArgument as error:
-            if _UNKNOWN_COLUMN not in error.message:
-                raise
-            raise _UnknownColumnError(error.message) from error
-        except NotFound as error:
-            if self._next:
-                raise
-            raise PublishError(f"{self._address.id}: {error.message}") from error
-
-    def _require_appended(self, name: str, answer: AppendRowsResponse) -> None:
-        if _UNKNOWN_COLUMN in answer.error.message:
-            raise _UnknownColumnError(f"{name}: {answer.error.message}")
-        if answer.row_errors:
-            first = answer.row_errors[0]
-            raise BigQueryError(f"{self._address.id}: a row: {first.message}.")
-        if answer.error.code in _PASSING:
-            raise PublishError(f"{name}: {answer.error.message}")
-        if answer.error.code not in (0, _ALREADY_EXISTS):
-            raise BigQueryError(f"{name}: {answer.error.message}")
 
     def flush(self, extent: Extent) -> None:
         """Show the rows of an extent, which may be another process's, unless they are shown.
@@ -175,10 +130,10 @@ class RowStream:
         from google.cloud.bigquery_storage_v1.types import FlushRowsRequest
 
         request: Any = FlushRowsRequest(write_stream=extent.stream, offset=extent.last)
-        for attempt in _attempts():
+        for attempt in attempts():
             with attempt, requests_to(self._address, "showing rows"):
                 try:
-                    self._clients.rows.flush_rows(request, retry=None, timeout=_TIMEOUT_S)
+                    self._clients.rows.flush_rows(request, retry=None, timeout=TIMEOUT_S)
                 except exceptions.AlreadyExists:
                     pass
                 except exceptions.NotFound as error:
@@ -189,27 +144,6 @@ class RowStream:
 
 class StreamGoneError(Exception):
     """BigQuery has removed a stream, as it does with those that nobody has used for days."""
-
-
-class _UnknownColumnError(PublishError):
-    """The service does not know a column yet that the table has."""
-
-
-def _is_last(state: RetryCallState) -> bool:
-    error = state.outcome and state.outcome.exception()
-    if isinstance(error, _UnknownColumnError):
-        return (state.seconds_since_start or 0.0) > _COLUMNS_S_MAX
-    return state.attempt_number >= _ATTEMPTS
-
-
-def _attempts() -> Retrying:
-    """Return the attempts of a request that may be repeated."""
-    return Retrying(
-        stop=_is_last,
-        wait=wait_random_exponential(multiplier=0.5, max=_WAIT_S_MAX),
-        retry=retry_if_exception_type(PublishError),
-        reraise=True,
-    )
 
 
 def _request(name: str, offset: int, batch: pa.RecordBatch) -> AppendRowsRequest:
@@ -224,7 +158,7 @@ def _request(name: str, offset: int, batch: pa.RecordBatch) -> AppendRowsRequest
 def _in_requests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches that each fit into a request."""
     for batch in batches:
-        if batch.nbytes <= _REQUEST_MAX or batch.num_rows <= 1:
+        if batch.nbytes <= REQUEST_MAX or batch.num_rows <= 1:
             yield batch
         else:
             half = batch.num_rows // 2

@@ -2,4 +2,5 @@
 
 - dataset_log: the commits of all tables, of which each is an epoch.
 - bigquery_access: one table; merge: the SQL by which an epoch becomes a mirror's.
+- upserted_mirror: a mirror whose rows BigQuery replaces; mirroring: which of both.
 """

@@ -7,17 +7,17 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import BigQueryError
-from slackwater.spark_sink.output.bigquery.dataset import require_usable
 from slackwater.spark_sink.output.bigquery.schema import fields_of, schema_of, with_fields
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.by_driver.large_epochs import changed_rows
 from slackwater.spark_sink.tables.in_bigquery.dataset_log import (
+    CONSISTENCY_PROPERTY,
     MARKS,
     PIPELINE_PROPERTY,
     DatasetLog,
@@ -105,7 +105,13 @@ class BigQueryAccess(TableAccess):
                     f"{self._id}: the table {whose}.",
                     "Name a dataset of its own for this pipeline, or rename the table",
                 )
-            require_usable(table, is_merged=self._log.are_merged)
+            self._log.require_usable(table)
+            made_for = properties_of(table).get(CONSISTENCY_PROPERTY)
+            if made_for != self._log.consistency:
+                raise BigQueryError(
+                    f"{self._id}: the mirror was made with consistency: {made_for}.",
+                    f"Set sink.consistency to {made_for}, or name another dataset",
+                )
         return table
 
     def source_table(self) -> str | None:
@@ -129,20 +135,26 @@ class BigQueryAccess(TableAccess):
 
     def create(self, definitions: str, properties: Mapping[str, str], key: Sequence[str]) -> None:
         """Make the table; see TableAccess."""
-        from google.cloud import bigquery
-
         fields = fields_of(schema_of_columns(definitions))
-        by_name = {field.name: field.field_type for field in fields}
-        clustered = [name for name in key if by_name.get(name) in _CLUSTERED][:_CLUSTERED_MAX]
-        by_day = bigquery.TimePartitioning(field="commit_timestamp")
+        stated = {
+            **properties,
+            PIPELINE_PROPERTY: self._log.pipeline,
+            CONSISTENCY_PROPERTY: self._log.consistency,
+        }
         self._dataset.make(
-            self._name,
-            fields,
-            partitioning=None if self._log.are_merged else by_day,
-            clustered_by=clustered if self._log.are_merged else (),
-            description=json.dumps({**properties, PIPELINE_PROPERTY: self._log.pipeline}),
+            self._name, fields, description=json.dumps(stated), **self._layout(fields, key)
         )
         self._own()
+
+    def _layout(self, fields: Sequence[bigquery.SchemaField], key: Sequence[str]) -> dict[str, Any]:
+        """Return the properties of a new table that say how its rows lie."""
+        from google.cloud import bigquery
+
+        if not self._log.are_merged:
+            return {"time_partitioning": bigquery.TimePartitioning(field="commit_timestamp")}
+        by_name = {field.name: field.field_type for field in fields}
+        clustered = [name for name in key if by_name.get(name) in _CLUSTERED][:_CLUSTERED_MAX]
+        return {"clustering_fields": clustered or None}
 
     def _make_cut(self) -> None:
         """Make the view of a changelog's rows up to the low watermark of all, once."""
@@ -152,7 +164,7 @@ class BigQueryAccess(TableAccess):
         pipeline = json.dumps(self._log.pipeline, ensure_ascii=False)
         self._dataset.make(
             f"_cut_{self._name}",
-            query=f"SELECT * FROM `{self._id}` WHERE low_watermark <="
+            view_query=f"SELECT * FROM `{self._id}` WHERE low_watermark <="
             f" (SELECT MAX(low_watermark) FROM `{marks}` WHERE pipeline = {pipeline})",
         )
         self._has_cut = True
@@ -176,7 +188,8 @@ class BigQueryAccess(TableAccess):
         if self._log.are_merged:
             # Rows that were appended to a mirror's table could not be merged into for a while.
             written = pa.Table.from_batches(self._log.written(rows), arrow_schema_of(rows.schema))
-            self._insert(written)
+            if self._log.is_open and written.num_rows:
+                self._insert(written)
         elif self._log.is_open:
             self._log.append(self._name, self._log.written(rows))
 
@@ -192,19 +205,22 @@ class BigQueryAccess(TableAccess):
         merge_id: MergeId,  # noqa: ARG002
         policy: MergePolicy,
     ) -> None:
-        """Stage an epoch's changes, for the transaction of all mirrors; see TableAccess."""
+        """Apply an epoch's changes, with the commit that is being made; see TableAccess."""
         if not self._log.is_open:
             return
         if rows is not None and policy.corrected is not None:
             rows = with_corrections(rows, policy.corrected, columns)
+        self._merge(rows, columns, policy)
+
+    def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
+        """Stage changes after corrections, for the transaction of all mirrors."""
         staged = None if rows is None else self._stage(staged_changes(rows, columns))
         self._log.merge(table_merge(self._id, staged, rows, columns, policy))
 
     def _insert(self, rows: pa.Table) -> None:
         """Stage rows of a scan's chunk, for the transaction that inserts them."""
-        if self._log.is_open and rows.num_rows:
-            staged = self._stage(rows)
-            self._log.merge(TableMerge(self._id, rows.column_names, staged, is_insertion=True))
+        staged = self._stage(rows)
+        self._log.merge(TableMerge(self._id, rows.column_names, staged, is_insertion=True))
 
     def _stage(self, rows: pa.Table) -> StagedRows:
         """Append rows to the table for rows of their columns on their way to this one."""
@@ -215,7 +231,7 @@ class BigQueryAccess(TableAccess):
         name = f"_staged_{self._name}_{hashlib.sha256(shape).hexdigest()[:8]}"
         if name not in self._made:
             by_hour = bigquery.TimePartitioning("HOUR", STAGED_AT, _STAGED_MS)
-            self._dataset.make(name, fields, partitioning=by_hour)
+            self._dataset.make(name, fields, time_partitioning=by_hour)
             self._made.add(name)
         at_us = datetime_to_us(datetime.now(UTC))
         table = self._dataset.address(name).id

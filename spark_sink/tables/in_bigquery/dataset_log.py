@@ -3,7 +3,8 @@
 It is a log of files, in the place where epochs are staged. What a commit shows are the rows of
 buffered streams. Those of a mirror's are then merged by one transaction for all mirrors, which also
 moves the low watermark; those of typed changelogs are the tables' own, and the low watermark is a
-row that is shown last.
+row that is shown last. Mirrors that are consistent each by itself have their changes before the
+commit, which has that row alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usabl
 from slackwater.spark_sink.output.bigquery.row_stream import Extent
 from slackwater.spark_sink.output.bigquery.schema import fields_of, stored_batches
 from slackwater.spark_sink.output.bigquery.shown_rows import ShownChange, ShownRows
+from slackwater.spark_sink.output.bigquery.upsert_stream import (
+    CHANGE_TYPE,
+    SEQUENCE_NUMBER,
+    ChangeType,
+)
 from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.epoch_names import epoch_name, parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
@@ -39,6 +45,7 @@ from slackwater.spark_sink.tables.in_bigquery.merge import (
     in_transactions,
     transaction,
 )
+from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
 from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
 
 if TYPE_CHECKING:
@@ -61,6 +68,7 @@ _MARKS_SCHEMA: Final = pa.schema(
 )
 # In a table's description, as JSON: what other formats have in properties.
 PIPELINE_PROPERTY: Final = "slackwater.pipeline"
+CONSISTENCY_PROPERTY: Final = "slackwater.consistency"
 _LOOKS_AT_ONCE: Final = 8
 _US: Final = timedelta(microseconds=1)
 # A commit that waits so long may have lost its rows: BigQuery removes them after days.
@@ -76,12 +84,14 @@ class _Collected:
         chunk: the chunk's number in an initial scan; None for an epoch.
         is_new: the log does not have it.
         incomplete: the full names of tables that lack rows then.
+        has_upserts: rows were changed that no commit has to show.
     """
 
     low_watermark: datetime
     chunk: int | None
     is_new: bool
     incomplete: Sequence[str]
+    has_upserts: bool = False
     extents: list[Extent] = field(default_factory=list)
     merges: list[TableMerge] = field(default_factory=list)
 
@@ -93,16 +103,18 @@ class DatasetLog(ShownRows):
         dataset: the tables'.
         place: where the epochs are staged, and the log is.
         pipeline: its name.
-        are_merged: the tables are mirrors.
+        mirroring: see BigQuery.
     """
 
     def __init__(
-        self, dataset: Dataset, place: EpochPlace, pipeline: str, *, are_merged: bool
+        self, dataset: Dataset, place: EpochPlace, pipeline: str, mirroring: Mirroring | None
     ) -> None:
         super().__init__(dataset, place)
         self.dataset = dataset
         self.pipeline = pipeline
-        self.are_merged = are_merged
+        self.are_merged = mirroring is not None
+        self.consistency = "table" if mirroring is None else mirroring.consistency
+        self._has_transactions = self.consistency == "transaction"
         self._log = FileLog(place, Form(PARQUET, PARQUET), self)
         self._collected: _Collected | None = None
         self._has_marks = False
@@ -180,7 +192,8 @@ class DatasetLog(ShownRows):
         collected = self._collected = _Collected(low_watermark, chunk, is_new, incomplete)
         try:
             yield
-            if is_new and (collected.extents or collected.merges or is_stated):
+            has_changes = collected.extents or collected.merges or collected.has_upserts
+            if is_new and (has_changes or is_stated):
                 self._log.publish([], low_watermark, owner=owner, chunk=chunk)
         finally:
             self._collected = None
@@ -203,6 +216,20 @@ class DatasetLog(ShownRows):
         """Add a merge of rows that were appended to the commit that is being made."""
         self._current.merges.append(merge)
 
+    def upsert(self, table: str, rows: pa.Table, change: ChangeType) -> None:
+        """Change rows of a mirror by their keys, for the commit that is being made.
+
+        Args:
+            table: its name.
+            rows: those to replace or to insert; or to delete, with the key's columns at least.
+            change: what to do.
+        """
+        number = f"{datetime_to_us(self._current.low_watermark):X}"
+        for name, text in ((CHANGE_TYPE, change), (SEQUENCE_NUMBER, number)):
+            rows = rows.append_column(name, pa.repeat(pa.scalar(text), rows.num_rows))
+        self._current.has_upserts = True
+        self.dataset.upserts(table).append(stored_batches(rows.to_batches()))
+
     @property
     def _current(self) -> _Collected:
         assert self._collected is not None  # noqa: S101 - rows are added inside of committing()
@@ -219,11 +246,13 @@ class DatasetLog(ShownRows):
         """Return the commit of what was added; see Shown."""
         current = self._current
         last = None
-        if not self.are_merged and current.chunk is None:
-            mark = pa.Table.from_pylist(
-                [{"pipeline": self.pipeline, "low_watermark": current.low_watermark}],
-                _MARKS_SCHEMA,
-            )
+        if not self._has_transactions and current.chunk is None:
+            row = {
+                "pipeline": self.pipeline,
+                "low_watermark": current.low_watermark,
+                "incomplete": current.incomplete,
+            }
+            mark = pa.Table.from_pylist([row], _MARKS_SCHEMA)
             last = self.dataset.stream(MARKS).append(mark.to_batches())
         merges = [asdict(merge) for merge in current.merges]
         change = ShownChange(current.extents, last, merges, current.incomplete)
@@ -234,7 +263,7 @@ class DatasetLog(ShownRows):
 
         More tables than a transaction takes are merged by several, of which the last moves it.
         """
-        if not self.are_merged:
+        if not self._has_transactions:
             return
         is_chunk = parse_epoch_name(name) is None
         steps = in_transactions([TableMerge.from_json(merge) for merge in change.merges])
@@ -308,13 +337,17 @@ class DatasetLog(ShownRows):
         self.dataset.check()
         for table in self._tables().values():
             if owner_of(table) is not None:
-                require_usable(table, is_merged=self.are_merged)
+                self.require_usable(table)
+
+    def require_usable(self, table: bigquery.Table) -> None:
+        """Require that a table can be written to by this log; see dataset.require_usable()."""
+        require_usable(table, is_merged=self._has_transactions)
 
     def _make_marks(self) -> None:
         if self._has_marks:
             return
-        self.dataset.make(MARKS, fields_of(_MARKS_SCHEMA), clustered_by=["pipeline"])
-        if self.are_merged:
+        self.dataset.make(MARKS, fields_of(_MARKS_SCHEMA), clustering_fields=["pipeline"])
+        if self._has_transactions:
             text = first_mark(self.dataset.address(MARKS).id, self.pipeline)
             self.dataset.run(text, "a transaction", MARKS)
         self._has_marks = True

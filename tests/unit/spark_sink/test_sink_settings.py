@@ -115,6 +115,14 @@ def test_options_of_bigquery_go_with_those_of_the_store_of_the_checkpoint(tmp_pa
             "table_properties does not go with format bigquery",
         ),
         (
+            {"kind": "mirror", "consistency": "table", "deletes": "mark"},
+            "consistency: table goes with format bigquery and deletes: apply only",
+        ),
+        (
+            {"kind": "mirror", "max_staleness": "15m"},
+            "max_staleness goes with consistency: table only",
+        ),
+        (
             {"checkpoint": "out/checkpoint", "storage_options": {"aws_region": "x"}},
             "storage_options goes with a path in an object store",
         ),
@@ -310,3 +318,15 @@ def test_spark_needs_jars_of_the_kind_and_of_the_format(tmp_path: Path) -> None:
 def test_a_near_name_is_found_in_the_keys_of_every_kind(tmp_path: Path) -> None:
     said = problems(tmp_path, text(MINIMAL["sink"] | {"deletez": "mark"}))
     assert "sink.deletez: unknown key; did you mean 'deletes'?" in said
+
+
+@pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
+def test_mirrors_whose_rows_are_replaced_need_whole_rows(tmp_path: Path, capture: str) -> None:
+    mirror = BIGQUERY | {"kind": "mirror", "consistency": "table"}
+    sink = loaded(tmp_path, mirror).sink
+    with pytest.raises(PartialRowError, match=f"{capture} have parts of rows") as refused:
+        sink.check_capture_type(capture)
+    assert "or set sink.consistency to transaction" in refused.value.hint
+    for whole in ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES"):
+        sink.check_capture_type(whole)
+    loaded(tmp_path, mirror | {"consistency": "transaction"}).sink.check_capture_type(capture)

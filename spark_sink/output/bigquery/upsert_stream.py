@@ -1,0 +1,147 @@
+"""The default stream of a table with a primary key: each row replaces or deletes that of its key.
+
+BigQuery orders the changes of a key by their sequence numbers, and drops those that are not newer
+than what it has; so a change that is sent again changes nothing. It takes rows as protocol buffers
+only (its documentation, "Stream table updates with change data capture").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+
+from slackwater.spark_sink.output.bigquery.address import TableAddress
+from slackwater.spark_sink.output.bigquery.appends import REQUEST_MAX, Appends
+from slackwater.spark_sink.output.bigquery.clients import Clients
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
+    from google.protobuf.descriptor_pb2 import DescriptorProto
+
+ChangeType = Literal["UPSERT", "DELETE"]
+CHANGE_TYPE: Final = "_CHANGE_TYPE"
+SEQUENCE_NUMBER: Final = "_CHANGE_SEQUENCE_NUMBER"
+_MESSAGE: Final = "Row"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# The option google.cloud.bigquery.storage.v1.column_name of a field, as the wire has its key.
+_COLUMN_NAME: Final = (454_943_157 << 3) | 2
+# How BigQuery takes values of Arrow's types: its documentation, "Supported protocol buffer and
+# Arrow data types". By the names of protobuf's types.
+_TYPES: Final[dict[pa.DataType, tuple[str, pa.DataType]]] = {
+    pa.string(): ("STRING", pa.string()),
+    pa.binary(): ("BYTES", pa.binary()),
+    pa.bool_(): ("BOOL", pa.bool_()),
+    pa.int64(): ("INT64", pa.int64()),
+    pa.float64(): ("DOUBLE", pa.float64()),
+    pa.date32(): ("INT32", pa.int32()),
+    pa.timestamp("us", "UTC"): ("INT64", pa.int64()),
+    pa.decimal128(38, 9): ("STRING", pa.string()),
+}
+
+
+class UpsertStream:
+    """The stream of changes to the rows of a table.
+
+    Args:
+        clients: of the table's dataset.
+        address: the table's.
+    """
+
+    def __init__(self, clients: Clients, address: TableAddress) -> None:
+        self._appends = Appends(clients, address)
+        self._name = f"{address.resource}/streams/_default"
+
+    def append(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Append changes, which queries see from now on.
+
+        Args:
+            batches: rows as stored_batches() makes them, with the columns CHANGE_TYPE and
+                SEQUENCE_NUMBER.
+
+        Raises:
+            BigQueryError, PublishError: see Appends.append(). Some may have been appended.
+        """
+        for batch in batches:
+            descriptor = descriptor_of(batch.schema)
+            for rows in _in_requests(serialized_rows(descriptor, batch)):
+                # A table that was just made may not be known yet.
+                self._appends.append(partial(self._request, descriptor, rows), is_new=True)
+
+    def _request(self, descriptor: DescriptorProto, rows: list[bytes]) -> AppendRowsRequest:
+        from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, ProtoRows, ProtoSchema
+
+        data = AppendRowsRequest.ProtoData(
+            writer_schema=ProtoSchema(proto_descriptor=descriptor),
+            rows=ProtoRows(serialized_rows=rows),
+        )
+        return AppendRowsRequest(write_stream=self._name, proto_rows=data)
+
+
+def descriptor_of(schema: pa.Schema) -> DescriptorProto:
+    """Return the message type of rows; its fields have the names of columns, or state them."""
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
+
+    message = DescriptorProto(name=_MESSAGE)
+    for number, field in enumerate(schema, 1):
+        is_list = pa.types.is_list(field.type)
+        kind, _ = _TYPES[field.type.value_type if is_list else field.type]
+        label = "REPEATED" if is_list else "OPTIONAL"
+        is_plain = _PLAIN_NAME.fullmatch(field.name) is not None
+        added = message.field.add(
+            name=field.name if is_plain else f"column_{number}",
+            number=number,
+            type=FieldDescriptorProto.Type.Value(f"TYPE_{kind}"),
+            label=FieldDescriptorProto.Label.Value(f"LABEL_{label}"),
+        )
+        if not is_plain:
+            text = field.name.encode()
+            added.options.MergeFromString(_varint(_COLUMN_NAME) + _varint(len(text)) + text)
+    return message
+
+
+def serialized_rows(descriptor: DescriptorProto, batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield a batch's rows as messages of a type that is their schema's."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
+    pool: Any = DescriptorPool()
+    pool.Add(FileDescriptorProto(name="row.proto", syntax="proto2", message_type=[descriptor]))
+    make = GetMessageClass(pool.FindMessageTypeByName(_MESSAGE))
+    columns = [_sent(column).to_pylist() for column in batch.columns]
+    names = [field.name for field in descriptor.field]
+    for row in zip(*columns, strict=True):
+        yield make(**dict(zip(names, row, strict=True))).SerializeToString()
+
+
+def _sent(values: pa.Array) -> pa.Array:
+    """Return values in the type in which they are sent."""
+    if pa.types.is_list(values.type):
+        return values.cast(pa.list_(_TYPES[values.type.value_type][1]))
+    return values.cast(_TYPES[values.type][1])
+
+
+def _in_requests(rows: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield rows as requests can take them."""
+    part: list[bytes] = []
+    size = 0
+    for row in rows:
+        if part and size + len(row) > REQUEST_MAX:
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += len(row)
+    if part:
+        yield part
+
+
+def _varint(number: int) -> bytes:
+    parts = []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
