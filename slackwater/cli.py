@@ -275,9 +275,9 @@ def view(
     pipeline: options.PipelineName = None,
     tables: options.Tables = None,
 ) -> None:
-    """Print views that rebuild the current rows.
+    """Print views that rebuild the current rows, or have Datastream's columns.
 
-    Each is a Spark SQL view of one table over the changelog.
+    Each is a Spark SQL view of one table over the changelog, or in BigQuery over its changelog.
     """
     from slackwater.commands.sql_views import views
 

@@ -17,7 +17,7 @@ from google.cloud.bigquery import SchemaField, Table
 
 from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError, PublishError
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output.bigquery import appends
+from slackwater.spark_sink.output.bigquery import appends, row_stream
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
 from slackwater.spark_sink.output.bigquery.clients import requests_to
@@ -165,7 +165,7 @@ def test_a_stream_that_is_gone_when_a_change_comes_is_replaced(pipeline: Pipelin
 def test_an_epoch_of_many_requests_is_appended_to_one_stream_though_some_are_lost(
     pipeline: Pipeline, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appends, "_REQUEST_MAX", 1)
+    monkeypatch.setattr(row_stream, "REQUEST_MAX", 1)
     requests = count(1)
 
     def lose(method: str, name: str) -> None:

@@ -1,14 +1,21 @@
-"""A mirror in BigQuery by the commands: scanned, compared, damaged by others, and repaired."""
+"""Tables in BigQuery by the commands: a mirror that others damage, and Datastream's columns."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
+from slackwater.timestamp import format_rfc3339
+from tests.outputs.in_bigquery import BigQueryLooker
+from tests.proofs.mirrors import Seen
 from tests.support import mixed_load
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
 from tests.support.bigquery import door as door
@@ -17,6 +24,15 @@ from tests.support.command_line import output_of, slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.mixed_load import MixedLoad
 from tests.support.services import settings
+
+# Datastream's documentation, "BigQuery destination": those of the write mode append-only.
+DATASTREAMS_COLUMNS = {
+    "UUID",
+    "SOURCE_TIMESTAMP",
+    "CHANGE_SEQUENCE_NUMBER",
+    "CHANGE_TYPE",
+    "SORT_KEYS",
+}
 
 
 @pytest.mark.usefixtures("commands_here")
@@ -64,3 +80,65 @@ def test_a_mirror_is_scanned_and_what_others_damage_is_found_and_repaired(
     assert "rescan of Singers requested" in damaged.stderr
     command("run", "--until-caught-up")
     require_equal()
+
+
+@pytest.mark.usefixtures("commands_here")
+@pytest.mark.parametrize("capture", ["NEW_ROW_AND_OLD_VALUES", "NEW_ROW"])
+def test_datastreams_rows_of_a_changelog_tell_each_row_before_and_after(
+    new_database: NewDatabase,
+    server: BigQueryServer,
+    door: Door,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capture: str,
+) -> None:
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    stream = new_database(dialect, mixed_load.ddl(dialect, capture), mixed_load.CHANGE_STREAM)
+    dataset = f"of_{capture.lower()}"
+    server.client.create_dataset(dataset)
+    with closing(Connection(stream)) as connection:
+        start = format_rfc3339(connection.strong_read_timestamp_ns())
+    load = MixedLoad(stream, dialect, seed=3)
+    for _ in range(60):
+        load.transaction()
+    values = settings(stream, tmp_path, start)
+    values["sink"] = {
+        "kind": "changelogs",
+        "format": "bigquery",
+        "path": f"bq://{PROJECT}/{dataset}",
+        "checkpoint": "checkpoint",
+        "storage_options": server.options(door),
+    }
+    monkeypatch.chdir(tmp_path)
+    Path("slackwater.yaml").write_text(yaml.safe_dump(values))
+    output_of(slackwater("run", "--until-caught-up"))
+    for statement in filter(str.strip, output_of(slackwater("sql", "view")).split(";\n")):
+        server.query(statement)
+    looker = BigQueryLooker(server, stream, dialect)
+    for table in mixed_load.TABLES:
+        of_table = f"`{PROJECT}.{dataset}._datastream_{table.replace('.', '_')}`"
+        changes = server.query(f"SELECT * FROM {of_table}")
+        metadata = [change["datastream_metadata"] for change in changes]
+        assert len({one["UUID"] for one in metadata}) == len(changes)
+        assert all(set(one) == DATASTREAMS_COLUMNS for one in metadata)
+        rows = replayed(changes, mixed_load.KEYS[table], is_whole=capture != "NEW_ROW")
+        assert looker._require_equal(table, Seen(rows, None))[0] > 1
+
+
+def replayed(
+    changes: list[dict[str, Any]], key: Sequence[str], *, is_whole: bool
+) -> list[dict[str, Any]]:
+    """Return the rows that changes leave; each row that a change ends was there as it says."""
+    there: dict[Any, dict[str, Any]] = {}
+    for change in sorted(changes, key=lambda one: one["datastream_metadata"]["SORT_KEYS"]):
+        metadata = change.pop("datastream_metadata")
+        one = tuple(change[name] for name in key)
+        kind = metadata["CHANGE_TYPE"]
+        before = None if kind == "UPDATE-INSERT" and is_whole else there.pop(one, None)
+        if kind in ("UPDATE-DELETE", "DELETE"):
+            assert before is not None
+            assert not is_whole or change == before
+        else:
+            assert (before is not None) == (kind == "UPDATE-INSERT" and not is_whole)
+            there[one] = change
+    return list(there.values())

@@ -2,5 +2,6 @@
 
 - dataset_log: the commits of all tables, of which each is an epoch.
 - bigquery_access: one table; merge: the SQL by which an epoch becomes a mirror's.
+- changelog_views: views over a typed changelog.
 - upserted_mirror: a mirror whose rows BigQuery replaces; mirroring: which of both.
 """

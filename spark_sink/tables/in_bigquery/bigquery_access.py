@@ -16,9 +16,9 @@ from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.schema import fields_of, schema_of, with_fields
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.by_driver.large_epochs import changed_rows
+from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS, cut
 from slackwater.spark_sink.tables.in_bigquery.dataset_log import (
     CONSISTENCY_PROPERTY,
-    MARKS,
     PIPELINE_PROPERTY,
     DatasetLog,
     owner_of,
@@ -160,13 +160,8 @@ class BigQueryAccess(TableAccess):
         """Make the view of a changelog's rows up to the low watermark of all, once."""
         if self._log.are_merged or self._has_cut:
             return
-        marks = self._dataset.address(MARKS).id
-        pipeline = json.dumps(self._log.pipeline, ensure_ascii=False)
-        self._dataset.make(
-            f"_cut_{self._name}",
-            view_query=f"SELECT * FROM `{self._id}` WHERE low_watermark <="
-            f" (SELECT MAX(low_watermark) FROM `{marks}` WHERE pipeline = {pipeline})",
-        )
+        query = cut(self._dataset.address(self._name), self._log.pipeline)
+        self._dataset.make(f"_cut_{self._name}", view_query=query)
         self._has_cut = True
 
     def rename_column(self, name: str, new_name: str) -> None:

@@ -39,6 +39,7 @@ from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_log import FileLog
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import WrittenFile, written_by_tasks
+from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS
 from slackwater.spark_sink.tables.in_bigquery.merge import (
     TableMerge,
     first_mark,
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from google.cloud import bigquery
     from pyspark.sql import DataFrame
 
-# The table with the low watermarks of pipelines.
-MARKS: Final = "_slackwater"
 _MARKS_SCHEMA: Final = pa.schema(
     {
         "pipeline": pa.string(),
