@@ -31,6 +31,7 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.bigquery import BigQuery
 from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
+from slackwater.spark_sink.tables.in_bigquery.table_layout import table_layout
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
 from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 from slackwater.spark_sink.tables.table_changes import AppendId
@@ -63,7 +64,6 @@ class ManagedTableSettings(TableSettings, ABC):
     """
 
     formats = (*TABLE_FORMATS, BIGQUERY)
-    not_in_bigquery = (*TableSettings.not_in_bigquery, "table_properties")
 
     format: str = "delta"
     table_properties: TextMapping = Field(default_factory=dict)
@@ -107,6 +107,11 @@ class ManagedTableSettings(TableSettings, ABC):
                 f"kind {self.kind} has a table for each of Spanner's: path is a dataset,"
                 " bq://PROJECT/DATASET"
             )
+        if self.format == BIGQUERY:
+            try:
+                table_layout(self.table_properties, are_merged=self.mirroring is not None)
+            except ValueError as error:
+                raise ValueError(f"table_properties: {error}") from error
         return self
 
     @property

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.cloud.bigquery import SchemaField, Table
+from google.cloud.bigquery import Client, SchemaField, Table
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import (
@@ -461,6 +461,32 @@ def test_a_part_of_a_row_and_a_key_with_null_are_refused_where_rows_are_replaced
         tasks.write(2, record("INSERT", [({"Id": None}, {"Name": "x"}, {})], COLUMNS, at=2))
     tasks.write(2, updated(1, "new", at=2))
     assert upserted.names() == {1: "new", 2: "n2"}
+
+
+def test_new_tables_are_made_as_the_settings_ask(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: dict[str, Table] = {}
+    create = Client.create_table
+
+    def note(client: Client, table: Table, **options: Any) -> Any:
+        made[table.table_id] = table
+        return create(client, table, **options)
+
+    monkeypatch.setattr(Client, "create_table", note)
+    column = "mod_type" if place.kind == "changelogs" else "Name"
+    asked = {"labels.team": "sales", "cluster_by": column}
+    if place.kind == "changelogs":
+        asked |= {"partition_by": "month", "partition_expiration_days": "400"}
+    place.owner(table_properties=asked)[1].write(1, inserts(1, at=1))
+    table = made["sales_Orders"]
+    assert (table.labels, table.clustering_fields) == ({"team": "sales"}, [column])
+    partitioning = table.time_partitioning
+    if place.kind == "changelogs":
+        assert (partitioning.type_, partitioning.field) == ("MONTH", "commit_timestamp")
+        assert partitioning.expiration_ms == 400 * 24 * 3_600_000
+    else:
+        assert partitioning is None
 
 
 def test_a_version_as_of_a_time_is_refused(mirrors: Place) -> None:

@@ -32,6 +32,7 @@ from slackwater.spark_sink.tables.in_bigquery.merge import (
     staged_changes,
     table_merge,
 )
+from slackwater.spark_sink.tables.in_bigquery.table_layout import CLUSTERED_MAX, table_layout
 from slackwater.spark_sink.tables.row_merges.corrections import with_corrections
 from slackwater.spark_sink.tables.row_merges.row_changes import LATEST
 from slackwater.spark_sink.tables.table_access import (
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 # Rows are merged at once; after days the rest of their commit may be gone.
 _STAGED_MS: Final = 7 * 24 * 3_600_000
 # BigQuery's documentation, "Clustered tables".
-_CLUSTERED_MAX: Final = 4
 _CLUSTERED: Final = frozenset({"STRING", "INTEGER", "BOOLEAN", "DATE", "TIMESTAMP", "NUMERIC"})
 # What is read beside a mirror's rows: no table's column is called so.
 _AT: Final = f"{LATEST}low_watermark"
@@ -141,19 +141,34 @@ class BigQueryAccess(TableAccess):
             PIPELINE_PROPERTY: self._log.pipeline,
             CONSISTENCY_PROPERTY: self._log.consistency,
         }
-        self._dataset.make(
-            self._name, fields, description=json.dumps(stated), **self._layout(fields, key)
-        )
+        made = {
+            "description": json.dumps(stated),
+            **self._layout(fields, key),
+            **self._asked(properties),
+        }
+        self._dataset.make(self._name, fields, **made)
         self._own()
 
-    def _layout(self, fields: Sequence[bigquery.SchemaField], key: Sequence[str]) -> dict[str, Any]:
-        """Return the properties of a new table that say how its rows lie."""
+    def _asked(self, properties: Mapping[str, str]) -> dict[str, Any]:
+        """Return the properties of a new table that settings ask for."""
         from google.cloud import bigquery
 
+        layout = table_layout(properties, are_merged=self._log.are_merged)
+        asked: dict[str, Any] = {"labels": dict(layout.labels)}
+        if layout.cluster_by:
+            asked["clustering_fields"] = list(layout.cluster_by)
         if not self._log.are_merged:
-            return {"time_partitioning": bigquery.TimePartitioning(field="commit_timestamp")}
+            asked["time_partitioning"] = bigquery.TimePartitioning(
+                layout.partition_by, "commit_timestamp", layout.partition_expiration_ms
+            )
+        return asked
+
+    def _layout(self, fields: Sequence[bigquery.SchemaField], key: Sequence[str]) -> dict[str, Any]:
+        """Return the properties of a new table that follow from its columns."""
+        if not self._log.are_merged:
+            return {}
         by_name = {field.name: field.field_type for field in fields}
-        clustered = [name for name in key if by_name.get(name) in _CLUSTERED][:_CLUSTERED_MAX]
+        clustered = [name for name in key if by_name.get(name) in _CLUSTERED][:CLUSTERED_MAX]
         return {"clustering_fields": clustered or None}
 
     def _make_cut(self) -> None:

@@ -112,7 +112,23 @@ def test_options_of_bigquery_go_with_those_of_the_store_of_the_checkpoint(tmp_pa
         ({"kind": "mirror", "format": "delta"}, "format bigquery goes with a path such as bq://"),
         (
             {"kind": "changelogs", "table_properties": {"a": "b"}},
-            "table_properties does not go with format bigquery",
+            "a: in BigQuery there are labels.NAME and cluster_by, partition_by, partition_exp",
+        ),
+        (
+            {"kind": "mirror", "table_properties": {"partition_by": "DAY"}},
+            "partition_by: in BigQuery there are labels.NAME and cluster_by",
+        ),
+        (
+            {"kind": "mirror", "table_properties": {"cluster_by": "A, B, C, D, E"}},
+            "cluster_by: BigQuery takes 4 columns",
+        ),
+        (
+            {"kind": "changelogs", "table_properties": {"partition_by": "WEEK"}},
+            "partition_by is WEEK, and not one of HOUR, DAY, MONTH, YEAR",
+        ),
+        (
+            {"kind": "changelogs", "table_properties": {"partition_expiration_days": "0"}},
+            "partition_expiration_days is 0, and not a number of days",
         ),
         (
             {"kind": "mirror", "consistency": "table", "deletes": "mark"},
