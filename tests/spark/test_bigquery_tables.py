@@ -463,6 +463,15 @@ def test_a_part_of_a_row_and_a_key_with_null_are_refused_where_rows_are_replaced
     assert upserted.names() == {1: "new", 2: "n2"}
 
 
+def test_a_scanned_key_with_null_is_refused_where_rows_are_replaced(upserted: Place) -> None:
+    sink, _ = upserted.owner()
+    sink.begin_scan(upserted.spark, {TABLE: SCANNED})
+    null = record("INSERT", [({"Id": None}, {"Name": "x"}, {})], COLUMNS, at=0)
+    with pytest.raises(BigQueryError, match="a key has NULL in Id"):
+        sink.add_scanned(frame(upserted.spark, [of_scan(null)]), 0, START)
+    assert upserted.rows() == []
+
+
 def test_new_tables_are_made_as_the_settings_ask(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

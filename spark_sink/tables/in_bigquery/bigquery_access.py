@@ -313,7 +313,11 @@ class BigQueryAccess(TableAccess):
     def _rows(self, text: str) -> pa.Table:
         return self._dataset.rows(text, self._name)
 
-    def _frame(self, spark: SparkSession, rows: pa.Table) -> DataFrame:
+    def _own_columns(self, rows: pa.Table) -> pa.Table:
+        """Return rows without columns that no row of ours can have, in the types of ours."""
         schema = schema_of(self._existing().schema)
-        frame: DataFrame = spark.createDataFrame(rows.select(schema.names).cast(schema))
+        return rows.select(schema.names).cast(schema)
+
+    def _frame(self, spark: SparkSession, rows: pa.Table) -> DataFrame:
+        frame: DataFrame = spark.createDataFrame(self._own_columns(rows))
         return frame

@@ -72,6 +72,9 @@ class UpsertedMirror(BigQueryAccess):
 
     def _insert(self, rows: pa.Table) -> None:
         """Insert rows of a scan's chunk."""
+        constraints = self._existing().table_constraints
+        key = None if constraints is None else constraints.primary_key
+        self._require_keys(rows, [] if key is None else key.columns)
         self._log.upsert(self._name, rows, "UPSERT")
 
     def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
@@ -86,7 +89,7 @@ class UpsertedMirror(BigQueryAccess):
         present = None
         if forgets:
             with self._fresh():
-                present = self._rows(f"SELECT * FROM `{self._id}`")
+                present = self._own_columns(self._rows(f"SELECT * FROM `{self._id}`"))
         upserts = upserts_of(rows, present, columns, policy)
         for deleted in upserts.deleted:
             self._log.upsert(self._name, deleted, "DELETE")
@@ -94,14 +97,17 @@ class UpsertedMirror(BigQueryAccess):
             self._log.upsert(self._name, upserted, "UPSERT")
 
     def _require_replaceable(self, rows: pa.Table, columns: Sequence[Column]) -> None:
-        if not pc.all(rows.column(IS_WHOLE)).as_py() and rows.num_rows:
+        if not pc.all(rows.column(IS_WHOLE), min_count=0).as_py():
             raise BigQueryError(
                 f"{self._id}: a change has a part of its row only, and consistency: table replaces"
                 " rows.",
                 "Let the change stream capture whole rows (value_capture_type = 'NEW_ROW'), or name"
                 " another dataset and set sink.consistency to transaction",
             )
-        for name in (column.name for column in columns if column.is_key):
+        self._require_keys(rows, [column.name for column in columns if column.is_key])
+
+    def _require_keys(self, rows: pa.Table, key: Sequence[str]) -> None:
+        for name in key:
             if rows.column(name).null_count:
                 raise BigQueryError(
                     f"{self._id}: a key has NULL in {name}, which a primary key of BigQuery's can't"
