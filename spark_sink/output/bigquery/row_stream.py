@@ -54,8 +54,6 @@ class RowStream:
     """
 
     def __init__(self, clients: Clients, address: TableAddress) -> None:
-        self._clients = clients
-        self._address = address
         self._appends = Appends(clients, address)
         self._name: str | None = None
         # The offset of the next row.
@@ -89,8 +87,8 @@ class RowStream:
         from google.cloud.bigquery_storage_v1.types import WriteStream
 
         self._next = 0
-        stream = self._clients.rows.create_write_stream(
-            parent=self._address.resource,
+        stream = self._appends.clients.rows.create_write_stream(
+            parent=self._appends.address.resource,
             write_stream=WriteStream(type_=WriteStream.Type.BUFFERED),
             retry=None,
             timeout=TIMEOUT_S,
@@ -131,9 +129,9 @@ class RowStream:
 
         request: Any = FlushRowsRequest(write_stream=extent.stream, offset=extent.last)
         for attempt in attempts():
-            with attempt, requests_to(self._address, "showing rows"):
+            with attempt, requests_to(self._appends.address, "showing rows"):
                 try:
-                    self._clients.rows.flush_rows(request, retry=None, timeout=TIMEOUT_S)
+                    self._appends.clients.rows.flush_rows(request, retry=None, timeout=TIMEOUT_S)
                 except exceptions.AlreadyExists:
                     pass
                 except exceptions.NotFound as error:
