@@ -11,7 +11,7 @@ from slackwater.config.settings import Settings
 from slackwater.errors import NoTableError, SettingsError
 from slackwater.pipeline.source import capture_type, source_options
 from slackwater.reader.database.change_stream_info import read_change_stream_info
-from slackwater.reader.database.watched_tables import Table, tables
+from slackwater.reader.database.watched_tables import Table, watched_tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -120,12 +120,12 @@ def _tables_of(settings: Settings, names: Sequence[str]) -> _Tables:
     options = source_options(settings)
     with closing(Connection(options.change_stream)) as connection:
         description = read_change_stream_info(connection)
-        in_database = tables(connection, description.dialect)
-    read = tables_to_read(in_database, filter_of(settings))
+        watched = watched_tables(connection, description.dialect)
+    read = tables_to_read(watched, filter_of(settings))
     chosen = tables_to_read(read, RecordFilter(tuple(names)))
     if not chosen:
         raise NoTableError(
             f"no table is named {', '.join(names)}." if names else "the pipeline reads no table.",
-            f"The database has: {', '.join(table.name for table in in_database) or 'no tables'}",
+            f"The change stream watches: {', '.join(t.name for t in watched) or 'no tables'}",
         )
     return _Tables(read, chosen, capture_type(description))

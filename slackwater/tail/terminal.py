@@ -12,20 +12,23 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 Write = Callable[[str], None]
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# For a line that is being written to a reader that does not read.
+_LINE_S_MAX: Final = 5.0
+_REMOVALS: Final = 10
 
 
 def write_until_ended(work: Callable[[Write, Path], None]) -> None:
     """Call work in a thread, and return when it has ended.
 
-    On Ctrl-C, SIGTERM, or when the pipe's reader has gone, this process exits with 0 at once: no
-    line is torn, and what the folder holds is removed. An exception that a signal's handler raises
-    could come up in a library's clean-up, which would log it, or lose it.
+    On Ctrl-C, SIGTERM, SIGHUP, or when the pipe's reader has gone, this process exits with 0 at
+    once: no line is torn, unless its reader stalls, and the folder is removed. An exception that a
+    signal's handler raises could come up in a library's clean-up, which would log it, or lose it.
 
     Args:
         work: takes a function that writes whole lines, and a folder for its files.
@@ -36,10 +39,17 @@ def write_until_ended(work: Callable[[Write, Path], None]) -> None:
     result: Future[None] = Future()
     writing = threading.Lock()
 
+    has_reader = True
+
     def write(text: str) -> None:
+        nonlocal has_reader
         with writing:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                has_reader = False
+                raise
 
     with _wake_up_socket() as (reader, writer):
         folder = Path(tempfile.mkdtemp(prefix="slackwater-tail-"))
@@ -51,12 +61,13 @@ def write_until_ended(work: Callable[[Write, Path], None]) -> None:
                 result.set_exception(error)
             else:
                 result.set_result(None)
-            writer.send(b"\0")
+            with suppress(OSError):
+                writer.send(b"\0")
 
         threading.Thread(target=run, name="tail", daemon=True).start()
         _wait(reader)
-    if not result.done() or isinstance(result.exception(), BrokenPipeError):
-        with writing:
+        if not result.done() or not has_reader:
+            writing.acquire(timeout=_LINE_S_MAX)
             _exit(folder)
     shutil.rmtree(folder, ignore_errors=True)
     result.result()
@@ -75,6 +86,8 @@ def _wake_up_socket() -> Iterator[tuple[socket.socket, socket.socket]]:
         signal.set_wakeup_fd(-1)
         for number, handler in previous.items():
             signal.signal(number, handler)
+        reader.close()
+        writer.close()
 
 
 def _wait(reader: socket.socket) -> None:
@@ -89,6 +102,7 @@ def _wait(reader: socket.socket) -> None:
 def _exit(folder: Path) -> None:
     """Leave the process while work goes on in its thread, which may complain of its lost files."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    while folder.exists():
+    # It may add a file meanwhile.
+    for _ in range(_REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)

@@ -100,7 +100,8 @@ class MirrorSettings(ManagedTableSettings):
         for name, columns in tables.items():
             require_own_names(name, mirror_columns(columns), keeps_deleted=self.deletes == "mark")
             if self.consistency == "table":
-                require_primary_key(name, mirror_columns(columns))
+                key = [column for column in mirror_columns(columns) if column.is_key]
+                require_primary_key(name, {column.name: column.spark_type for column in key})
 
     @model_validator(mode="after")
     def _consistency(self) -> Self:

@@ -128,6 +128,8 @@ class BigQuery(TableStore):
         from slackwater.spark_sink.tables.in_bigquery.dataset_log import properties_of
 
         own = self.log.own_tables().values()
+        for table in own:
+            self.log.require_usable(table)
         sources = (properties_of(table).get(SOURCE_TABLE_PROPERTY) for table in own)
         return [plain_name(source) for source in sources if source is not None]
 

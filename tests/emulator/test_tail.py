@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from decimal import Decimal
@@ -344,6 +346,31 @@ def test_a_signal_ends_it_at_once_with_whole_lines(
     assert out.read_text().endswith("\n")
     assert len([json.loads(line) for line in out.read_text().splitlines()]) > 10
     assert list(temporary.iterdir()) == []
+
+
+def test_a_signal_ends_it_though_its_reader_does_not_read(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    stream = new_database()
+    cursor, _ = written(stream, Dialect.GOOGLE_STANDARD_SQL, 2)
+    reader, writer = os.pipe()
+    size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1)
+    running = subprocess.Popen(
+        command(stream, "--cursor", cursor, "--format", "json"),
+        stdout=writer,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    os.close(writer)
+    until = time.monotonic() + 240
+    while int.from_bytes(fcntl.ioctl(reader, termios.FIONREAD, bytes(4)), sys.byteorder) < size:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    running.send_signal(signal.SIGTERM)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(120) == 0
+    assert list(tmp_path.iterdir()) == []
+    os.close(reader)
 
 
 def test_a_closed_pipe_ends_it_though_nothing_more_is_written(new_database: NewDatabase) -> None:

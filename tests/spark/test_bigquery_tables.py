@@ -437,9 +437,8 @@ def test_what_a_former_table_and_a_former_column_had_is_gone_whatever_queries_ma
     sink, _ = upserted.owner(max_staleness="10s")
     assert "maxStaleness 0-0 0 0:0:10" in queries(upserted)
     upserted.settings = {"consistency": "transaction"}
-    _, other = upserted.owner()
     with pytest.raises(BigQueryError, match="made with consistency: table") as refused:
-        other.write(4, inserts(1, at=4_000_000))
+        upserted.owner()
     assert refused.value.hint.startswith("Set sink.consistency to table")
 
 
@@ -461,6 +460,25 @@ def test_a_part_of_a_row_and_a_key_with_null_are_refused_where_rows_are_replaced
         tasks.write(2, record("INSERT", [({"Id": None}, {"Name": "x"}, {})], COLUMNS, at=2))
     tasks.write(2, updated(1, "new", at=2))
     assert upserted.names() == {1: "new", 2: "n2"}
+
+
+def test_a_mirror_that_is_gone_or_gets_another_key_is_not_filled_as_if_it_were_new(
+    upserted: Place,
+) -> None:
+    _, tasks = upserted.owner()
+    tasks.write(1, inserts(1, 2, at=1))
+    row: Mods = [({"Name": "x"}, {"Id": "1"}, {})]
+    other = record("INSERT", row, COLUMNS, at=2, capture="NEW_ROW", key="Name")
+    with pytest.raises(BigQueryError, match="its primary key is Id, and the table's is another"):
+        tasks.write(2, other)
+    retyped: Mods = [({"Id": "one"}, {"Name": "x"}, {})]
+    with pytest.raises(BigQueryError, match="its primary key is Id, and the table's is another"):
+        tasks.write(2, record("INSERT", retyped, {**COLUMNS, "Id": "STRING"}, at=2))
+    assert upserted.names() == {1: "n1", 2: "n2"}
+    upserted.server.client.delete_table(f"{PROJECT}.{upserted.dataset}.sales_Orders")
+    upserted.server.remove_streams()
+    with pytest.raises(BigQueryError, match="Restore the table"):
+        tasks.write(2, inserts(3, at=2_000_000))
 
 
 def test_a_scanned_key_with_null_is_refused_where_rows_are_replaced(upserted: Place) -> None:
@@ -555,7 +573,11 @@ def test_a_chunk_and_an_epoch_of_more_tables_than_a_transaction_takes_are_whole(
     assert [mirrors.ids(name) for name in names] == [[1, 2]] * 3
 
 
-def test_a_log_that_is_lost_in_the_middle_of_a_scan_is_missed(mirrors: Place) -> None:
+@pytest.mark.parametrize("kind", ["mirrors", "upserted"])
+def test_a_log_that_is_lost_in_the_middle_of_a_scan_is_missed(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    mirrors: Place = request.getfixturevalue(kind)
     sink, _ = mirrors.owner()
     sink.begin_scan(mirrors.spark, {TABLE: SCANNED})
     sink.add_scanned(frame(mirrors.spark, [of_scan(inserts(1, at=0))]), 0, START)

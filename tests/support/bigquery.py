@@ -25,6 +25,7 @@ import grpc
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from google.api_core.exceptions import NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
@@ -262,6 +263,11 @@ class BigQueryServer:
         table = f"{project}.{dataset}.{name}"
         descriptor = request.proto_rows.writer_schema.proto_descriptor
         with self._lock:
+            try:
+                fields = self.client.get_table(table).schema
+            except NotFound as error:
+                self._keyed.pop(table, None)
+                raise KeyError(f"no such entity: {request.write_stream}") from error
             key = self._properties.get(table, {}).get("tableConstraints", {}).get("primaryKey")
             if key is None:
                 raise ValueError("the table has no primary key")
@@ -276,7 +282,7 @@ class BigQueryServer:
                 field.name: pa.array([row.get(field.name) for row in rows], _sent(field.type)).cast(
                     field.type
                 )
-                for field in schema_of(self.client.get_table(table).schema)
+                for field in schema_of(fields)
             }
             self._load(table, pa.table(arrays), "WRITE_TRUNCATE")
         return types.AppendRowsResponse(append_result={})

@@ -114,6 +114,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "6.25 dollars a TiB": _BIGQUERY,
         "free first TiB": _BIGQUERY,
         "after two days": _BIGQUERY,
+        "10,000 partitions": _BIGQUERY,
         "10,000 CreateWriteStream an hour": _BIGQUERY,
         "40 a second": _BIGQUERY,
         "100 tables and 100,000": _BIGQUERY,

@@ -144,7 +144,7 @@ def _advice(error: Exception, address: TableAddress) -> str:
             "It needs roles/bigquery.dataEditor on the dataset, and roles/bigquery.jobUser in the"
             " project"
         )
-    if isinstance(error, exceptions.NotFound) and "Table" in error.message:
+    if isinstance(error, exceptions.NotFound) and "table" in error.message.lower():
         return "Restore the table, as by BigQuery's time travel"
     if isinstance(error, exceptions.NotFound):
         return f"Make the dataset: bq mk --dataset {address.project}:{address.dataset}"

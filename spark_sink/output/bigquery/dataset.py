@@ -35,6 +35,7 @@ class Dataset:
         self._any = address
         self._clients = Clients(address.project, options)
         self._streams: dict[str, RowStream] = {}
+        self._upserts: dict[str, UpsertStream] = {}
 
     @property
     def id(self) -> str:
@@ -53,7 +54,9 @@ class Dataset:
 
     def upserts(self, table: str) -> UpsertStream:
         """Return the stream of changes by which this process keeps a table."""
-        return UpsertStream(self._clients, self.address(table))
+        if table not in self._upserts:
+            self._upserts[table] = UpsertStream(self._clients, self.address(table))
+        return self._upserts[table]
 
     def names(self) -> list[str]:
         """Return the names of its tables and views.

@@ -1,7 +1,7 @@
 """The default stream of a table with a primary key: each row replaces or deletes that of its key.
 
-BigQuery orders the changes of a key by their sequence numbers, and drops those that are not newer
-than what it has; so a change that is sent again changes nothing. It takes rows as protocol buffers
+BigQuery orders the changes of a key by their sequence numbers, and drops those that are older than
+what it has; so a change that is sent again changes nothing. It takes rows as protocol buffers
 only (its documentation, "Stream table updates with change data capture").
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
     from google.protobuf.descriptor_pb2 import DescriptorProto
 
-ChangeType = Literal["UPSERT", "DELETE"]
 CHANGE_TYPE: Final = "_CHANGE_TYPE"
 SEQUENCE_NUMBER: Final = "_CHANGE_SEQUENCE_NUMBER"
 _MESSAGE: Final = "Row"
@@ -33,6 +32,7 @@ _COLUMN_NAME: Final = (454_943_157 << 3) | 2
 # Arrow data types". By the names of protobuf's types.
 _TYPES: Final[dict[pa.DataType, tuple[str, pa.DataType]]] = {
     pa.string(): ("STRING", pa.string()),
+    pa.large_string(): ("STRING", pa.string()),
     pa.binary(): ("BYTES", pa.binary()),
     pa.bool_(): ("BOOL", pa.bool_()),
     pa.int64(): ("INT64", pa.int64()),
@@ -54,13 +54,15 @@ class UpsertStream:
     def __init__(self, clients: Clients, address: TableAddress) -> None:
         self._appends = Appends(clients, address)
         self._name = f"{address.resource}/streams/_default"
+        # A table that was just made may not be known yet.
+        self._is_new = True
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Append changes, which queries see from now on.
 
         Args:
             batches: rows as stored_batches() makes them, with the columns CHANGE_TYPE and
-                SEQUENCE_NUMBER.
+                SEQUENCE_NUMBER. Those of a request are seen at once.
 
         Raises:
             BigQueryError, PublishError: see Appends.append(). Some may have been appended.
@@ -68,8 +70,9 @@ class UpsertStream:
         for batch in batches:
             descriptor = descriptor_of(batch.schema)
             for rows in _in_requests(serialized_rows(descriptor, batch)):
-                # A table that was just made may not be known yet.
-                self._appends.append(partial(self._request, descriptor, rows), is_new=True)
+                request = partial(self._request, descriptor, rows)
+                self._appends.append(request, is_new=self._is_new)
+                self._is_new = False
 
     def _request(self, descriptor: DescriptorProto, rows: list[bytes]) -> AppendRowsRequest:
         from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, ProtoRows, ProtoSchema
@@ -86,13 +89,18 @@ def descriptor_of(schema: pa.Schema) -> DescriptorProto:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
     message = DescriptorProto(name=_MESSAGE)
+    other = "column_"
+    while any(name.startswith(other) for name in schema.names):
+        other += "_"
     for number, field in enumerate(schema, 1):
         is_list = pa.types.is_list(field.type)
         kind, _ = _TYPES[field.type.value_type if is_list else field.type]
         label = "REPEATED" if is_list else "OPTIONAL"
         is_plain = _PLAIN_NAME.fullmatch(field.name) is not None
         added = message.field.add(
-            name=field.name if is_plain else f"column_{number}",
+            name=field.name if is_plain else f"{other}{number}",
+            # Those that protobuf makes of address_1 and address1 are equal.
+            json_name=f"c{number}",
             number=number,
             type=FieldDescriptorProto.Type.Value(f"TYPE_{kind}"),
             label=FieldDescriptorProto.Label.Value(f"LABEL_{label}"),
@@ -119,9 +127,13 @@ def serialized_rows(descriptor: DescriptorProto, batch: pa.RecordBatch) -> Itera
 
 
 def _sent(values: pa.Array) -> pa.Array:
-    """Return values in the type in which they are sent."""
+    """Return values in the type in which they are sent; no array is NULL."""
     if pa.types.is_list(values.type):
-        return values.cast(pa.list_(_TYPES[values.type.value_type][1]))
+        return pa.ListArray.from_arrays(values.offsets, _sent(values.values))
+    if pa.types.is_decimal(values.type):
+        # Arrow would write zero as 0E-9.
+        texts = [None if value is None else f"{value:f}" for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
     return values.cast(_TYPES[values.type][1])
 
 

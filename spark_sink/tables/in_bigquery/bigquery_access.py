@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +18,6 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.by_driver.large_epochs import changed_rows
 from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS, cut
 from slackwater.spark_sink.tables.in_bigquery.dataset_log import (
-    CONSISTENCY_PROPERTY,
-    PIPELINE_PROPERTY,
     DatasetLog,
     owner_of,
     properties_of,
@@ -106,12 +104,6 @@ class BigQueryAccess(TableAccess):
                     "Name a dataset of its own for this pipeline, or rename the table",
                 )
             self._log.require_usable(table)
-            made_for = properties_of(table).get(CONSISTENCY_PROPERTY)
-            if made_for != self._log.consistency:
-                raise BigQueryError(
-                    f"{self._id}: the mirror was made with consistency: {made_for}.",
-                    f"Set sink.consistency to {made_for}, or name another dataset",
-                )
         return table
 
     def source_table(self) -> str | None:
@@ -136,27 +128,23 @@ class BigQueryAccess(TableAccess):
     def create(self, definitions: str, properties: Mapping[str, str], key: Sequence[str]) -> None:
         """Make the table; see TableAccess."""
         fields = fields_of(schema_of_columns(definitions))
-        stated = {
-            **properties,
-            PIPELINE_PROPERTY: self._log.pipeline,
-            CONSISTENCY_PROPERTY: self._log.consistency,
-        }
+        stated = {**properties, **self._log.properties()}
         made = {
             "description": json.dumps(stated),
             **self._layout(fields, key),
-            **self._asked(properties),
+            **self._asked(properties, {field.name for field in fields}),
         }
         self._dataset.make(self._name, fields, **made)
         self._own()
 
-    def _asked(self, properties: Mapping[str, str]) -> dict[str, Any]:
-        """Return the properties of a new table that settings ask for."""
+    def _asked(self, properties: Mapping[str, str], columns: Collection[str]) -> dict[str, Any]:
+        """Return the properties of a new table with columns that settings ask for."""
         from google.cloud import bigquery
 
         layout = table_layout(properties, are_merged=self._log.are_merged)
         asked: dict[str, Any] = {"labels": dict(layout.labels)}
-        if layout.cluster_by:
-            asked["clustering_fields"] = list(layout.cluster_by)
+        if clustered := [name for name in layout.cluster_by if name in columns]:
+            asked["clustering_fields"] = clustered
         if not self._log.are_merged:
             asked["time_partitioning"] = bigquery.TimePartitioning(
                 layout.partition_by, "commit_timestamp", layout.partition_expiration_ms
@@ -315,7 +303,8 @@ class BigQueryAccess(TableAccess):
 
     def _own_columns(self, rows: pa.Table) -> pa.Table:
         """Return rows without columns that no row of ours can have, in the types of ours."""
-        schema = schema_of(self._existing().schema)
+        fields = [f for f in schema_of(self._existing().schema) if f.name in rows.column_names]
+        schema = pa.schema(fields)
         return rows.select(schema.names).cast(schema)
 
     def _frame(self, spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -28,11 +28,7 @@ from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usabl
 from slackwater.spark_sink.output.bigquery.row_stream import Extent
 from slackwater.spark_sink.output.bigquery.schema import fields_of, stored_batches
 from slackwater.spark_sink.output.bigquery.shown_rows import ShownChange, ShownRows
-from slackwater.spark_sink.output.bigquery.upsert_stream import (
-    CHANGE_TYPE,
-    SEQUENCE_NUMBER,
-    ChangeType,
-)
+from slackwater.spark_sink.output.bigquery.upsert_stream import SEQUENCE_NUMBER
 from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.epoch_names import epoch_name, parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
@@ -112,8 +108,8 @@ class DatasetLog(ShownRows):
         self.dataset = dataset
         self.pipeline = pipeline
         self.are_merged = mirroring is not None
-        self.consistency = "table" if mirroring is None else mirroring.consistency
-        self._has_transactions = self.consistency == "transaction"
+        self._consistency = None if mirroring is None else mirroring.consistency
+        self._has_transactions = self._consistency == "transaction"
         self._log = FileLog(place, Form(PARQUET, PARQUET), self)
         self._collected: _Collected | None = None
         self._has_marks = False
@@ -215,19 +211,17 @@ class DatasetLog(ShownRows):
         """Add a merge of rows that were appended to the commit that is being made."""
         self._current.merges.append(merge)
 
-    def upsert(self, table: str, rows: pa.Table, change: ChangeType) -> None:
+    def upsert(self, table: str, changes: pa.Table) -> None:
         """Change rows of a mirror by their keys, for the commit that is being made.
 
         Args:
             table: its name.
-            rows: those to replace or to insert; or to delete, with the key's columns at least.
-            change: what to do.
+            changes: rows with the column CHANGE_TYPE; of a deleted one the key is enough.
         """
-        number = f"{datetime_to_us(self._current.low_watermark):X}"
-        for name, text in ((CHANGE_TYPE, change), (SEQUENCE_NUMBER, number)):
-            rows = rows.append_column(name, pa.repeat(pa.scalar(text), rows.num_rows))
+        number = pa.scalar(f"{datetime_to_us(self._current.low_watermark):X}")
+        rows = changes.append_column(SEQUENCE_NUMBER, pa.repeat(number, changes.num_rows))
         self._current.has_upserts = True
-        self.dataset.upserts(table).append(stored_batches(rows.to_batches()))
+        self.dataset.upserts(table).append(stored_batches(rows.combine_chunks().to_batches()))
 
     @property
     def _current(self) -> _Collected:
@@ -245,10 +239,13 @@ class DatasetLog(ShownRows):
         """Return the commit of what was added; see Shown."""
         current = self._current
         last = None
-        if not self._has_transactions and current.chunk is None:
+        is_chunk = current.chunk is not None
+        # Rows of a typed changelog's scan tell that they are.
+        if not self._has_transactions and (self.are_merged or not is_chunk):
             row = {
                 "pipeline": self.pipeline,
-                "low_watermark": current.low_watermark,
+                "low_watermark": None if is_chunk else current.low_watermark,
+                "chunk": name if is_chunk else None,
                 "incomplete": current.incomplete,
             }
             mark = pa.Table.from_pylist([row], _MARKS_SCHEMA)
@@ -339,8 +336,24 @@ class DatasetLog(ShownRows):
                 self.require_usable(table)
 
     def require_usable(self, table: bigquery.Table) -> None:
-        """Require that a table can be written to by this log; see dataset.require_usable()."""
+        """Require that a table can be written to by this log.
+
+        Raises:
+            BigQueryError: see dataset.require_usable(); or it is this pipeline's, and was made with
+                another consistency.
+        """
         require_usable(table, is_merged=self._has_transactions)
+        made_for = properties_of(table).get(CONSISTENCY_PROPERTY)
+        if owner_of(table) == self.pipeline and made_for != self._consistency:
+            raise BigQueryError(
+                f"{self.dataset.id}.{table.table_id} was made with consistency: {made_for}.",
+                f"Set sink.consistency to {made_for}, or name another dataset",
+            )
+
+    def properties(self) -> Mapping[str, str]:
+        """Return what tables state of who made them."""
+        made_for = {} if self._consistency is None else {CONSISTENCY_PROPERTY: self._consistency}
+        return {PIPELINE_PROPERTY: self.pipeline, **made_for}
 
     def _make_marks(self) -> None:
         if self._has_marks:

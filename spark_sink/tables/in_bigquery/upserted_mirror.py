@@ -1,45 +1,33 @@
 """A mirror in BigQuery whose rows BigQuery replaces by their keys, without a statement.
 
-It is consistent by itself: other mirrors may have an epoch earlier or later. The low watermark in
-the table of marks says up to when all of them are complete.
+Rows of a request are seen at once, before the epoch's commit: each table goes on by itself. The low
+watermark in the table of marks says up to when all of them are complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.spark_sink.errors import BigQueryError
+from slackwater.spark_sink.output.bigquery.upsert_stream import CHANGE_TYPE
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.in_bigquery.bigquery_access import BigQueryAccess
 from slackwater.spark_sink.tables.in_bigquery.dataset_log import DatasetLog
+from slackwater.spark_sink.tables.in_bigquery.mirroring import require_primary_key
 from slackwater.spark_sink.tables.row_merges.merged_rows import places
 from slackwater.spark_sink.tables.row_merges.row_changes import IS_DELETED, IS_WHOLE
 from slackwater.spark_sink.tables.table_changes import MergePolicy
 
 if TYPE_CHECKING:
     from google.cloud import bigquery
-    from pyspark.sql import DataFrame, SparkSession
 
-    from slackwater.spark_sink.output.row_range import RowRange
-
-
-@dataclass(frozen=True, slots=True)
-class Upserts:
-    """The changes of an epoch to a mirror.
-
-    Attributes:
-        upserted: whole rows, in tables of different columns.
-        deleted: rows that go, likewise; of some their key alone.
-    """
-
-    upserted: Sequence[pa.Table]
-    deleted: Sequence[pa.Table]
+_OTHERWISE: Final = "name another dataset, and set sink.consistency to transaction"
 
 
 class UpsertedMirror(BigQueryAccess):
@@ -64,61 +52,71 @@ class UpsertedMirror(BigQueryAccess):
     def _layout(self, fields: Sequence[bigquery.SchemaField], key: Sequence[str]) -> dict[str, Any]:
         from google.cloud.bigquery.table import PrimaryKey, TableConstraints
 
+        types = {field.name: field.field_type for field in fields}
+        require_primary_key(self._id, {name: types[name] for name in key})
         return {
             **super()._layout(fields, key),
             "table_constraints": TableConstraints(PrimaryKey(list(key)), None),
             "max_staleness": self._staleness,
         }
 
-    def _insert(self, rows: pa.Table) -> None:
-        """Insert rows of a scan's chunk."""
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Rename a column that is not the key's; see TableAccess."""
+        self._require_key([column for column in self._key if column != name])
+        super().rename_column(name, new_name)
+
+    @cached_property
+    def _key(self) -> list[str]:
+        """The columns of the primary key, which stay as they were when the table was made."""
         constraints = self._existing().table_constraints
         key = None if constraints is None else constraints.primary_key
-        self._require_keys(rows, [] if key is None else key.columns)
-        self._log.upsert(self._name, rows, "UPSERT")
+        return [] if key is None else list(key.columns)
+
+    def _insert(self, rows: pa.Table) -> None:
+        """Insert rows of a scan's chunk."""
+        self._require_values(rows)
+        self._log.upsert(self._name, _with_type(rows, "UPSERT"))
 
     def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
         """Apply changes before their commit.
 
         Raises:
-            BigQueryError: a change has a part of its row only, or a key with NULL.
+            BigQueryError: a change has a part of its row only, or another key than the mirror.
         """
         if rows is not None:
-            self._require_replaceable(rows, columns)
-        forgets = policy.cleared_at is not None or any(column.absent_at for column in columns)
+            if not pc.all(rows.column(IS_WHOLE), min_count=0).as_py():
+                raise BigQueryError(
+                    f"{self._id}: a change has a part of its row only, and consistency: table"
+                    " replaces rows.",
+                    "Let the change stream capture whole rows (value_capture_type = 'NEW_ROW'), or"
+                    f" {_OTHERWISE}",
+                )
+            self._require_key([column.name for column in columns if column.is_key])
+            self._require_values(rows)
         present = None
-        if forgets:
+        if policy.cleared_at is not None or any(column.absent_at for column in columns):
+            names = "*" if policy.cleared_at is None else ", ".join(f"`{n}`" for n in self._key)
             with self._fresh():
-                present = self._own_columns(self._rows(f"SELECT * FROM `{self._id}`"))
-        upserts = upserts_of(rows, present, columns, policy)
-        for deleted in upserts.deleted:
-            self._log.upsert(self._name, deleted, "DELETE")
-        for upserted in upserts.upserted:
-            self._log.upsert(self._name, upserted, "UPSERT")
+                present = self._own_columns(self._rows(f"SELECT {names} FROM `{self._id}`"))
+        for changes in changes_of(rows, present, columns, policy):
+            self._log.upsert(self._name, changes)
 
-    def _require_replaceable(self, rows: pa.Table, columns: Sequence[Column]) -> None:
-        if not pc.all(rows.column(IS_WHOLE), min_count=0).as_py():
+    def _require_key(self, key: Sequence[str]) -> None:
+        if sorted(key) != sorted(self._key):
             raise BigQueryError(
-                f"{self._id}: a change has a part of its row only, and consistency: table replaces"
-                " rows.",
-                "Let the change stream capture whole rows (value_capture_type = 'NEW_ROW'), or name"
-                " another dataset and set sink.consistency to transaction",
+                f"{self._id}: its primary key is {', '.join(self._key)}, and the table's is another"
+                " one by now.",
+                f"{_OTHERWISE[0].upper()}{_OTHERWISE[1:]}",
             )
-        self._require_keys(rows, [column.name for column in columns if column.is_key])
 
-    def _require_keys(self, rows: pa.Table, key: Sequence[str]) -> None:
-        for name in key:
+    def _require_values(self, rows: pa.Table) -> None:
+        for name in self._key:
             if rows.column(name).null_count:
                 raise BigQueryError(
                     f"{self._id}: a key has NULL in {name}, which a primary key of BigQuery's can't"
                     " have.",
-                    "Name another dataset, and set sink.consistency to transaction",
+                    f"{_OTHERWISE[0].upper()}{_OTHERWISE[1:]}",
                 )
-
-    def read(self, spark: SparkSession, within: RowRange | None = None) -> DataFrame:
-        """Return the rows with all changes until now; see TableStore."""
-        with self._fresh():
-            return super().read(spark, within)
 
     @contextmanager
     def _fresh(self) -> Iterator[None]:
@@ -130,34 +128,36 @@ class UpsertedMirror(BigQueryAccess):
             self._dataset.set_staleness(self._name, staleness)
 
 
-def upserts_of(
+def changes_of(
     rows: pa.Table | None, present: pa.Table | None, columns: Sequence[Column], policy: MergePolicy
-) -> Upserts:
-    """Return the changes that bring a mirror to the end of an epoch.
+) -> Iterator[pa.Table]:
+    """Yield the changes that bring a mirror to the end of an epoch, with the column CHANGE_TYPE.
 
     Args:
         rows: as latest_rows() makes them, all whole; None for no changes.
-        present: the mirror's rows, if the epoch changes others than its own; otherwise None.
+        present: the mirror's rows, if the epoch changes others than its own; otherwise None. Of
+            those that are cleared the key is enough.
         columns: those of the rows, under the mirror's names.
         policy: for rows that the epoch does not change.
     """
-    upserted, deleted = [], []
     key = [column for column in columns if column.is_key]
     if present is not None:
         if rows is not None:
             changed = places(present.select([column.name for column in key]), rows, key)
             present = present.filter(pc.is_null(changed))
         if policy.cleared_at is not None:
-            deleted.append(present)
+            yield _with_type(present, "DELETE")
         else:
             absent = [column.name for column in columns if column.absent_at is not None]
-            upserted.append(present.drop_columns(absent))
+            yield _with_type(present.drop_columns(absent), "UPSERT")
     if rows is not None:
-        is_deleted = rows.column(IS_DELETED)
-        deleted.append(rows.filter(is_deleted).select([column.name for column in key]))
+        types = pc.if_else(rows.column(IS_DELETED), "DELETE", "UPSERT")
         names = [column.name for column in columns]
-        upserted.append(rows.filter(pc.invert(is_deleted)).select(names))
-    return Upserts(upserted, deleted)
+        yield rows.select(names).append_column(CHANGE_TYPE, types)
+
+
+def _with_type(rows: pa.Table, change: str) -> pa.Table:
+    return rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(change), rows.num_rows))
 
 
 def _interval(milliseconds: int) -> str:

@@ -16,15 +16,17 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.column_types import spark_type
 from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.upsert_stream import descriptor_of, serialized_rows
-from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.in_bigquery.mirroring import require_primary_key
-from slackwater.spark_sink.tables.in_bigquery.upserted_mirror import upserts_of
+from slackwater.spark_sink.tables.in_bigquery.upserted_mirror import changes_of
 from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge
 from slackwater.spark_sink.tables.table_changes import MergePolicy
 from tests.support.merged_tables import AT, CLEARED, COLUMNS, SCHEMA, File, latest_of
 
+BIGQUERYS = {"BYTES(MAX)": "BYTES", "FLOAT64": "FLOAT"}
+WRITTEN = ("Id", "text", "bytes", "is_set", "fee", "tags", "tags1", "tags_1", "column_11")
 TEXTS = st.sampled_from([None, "x", "y"])
 VALUES = st.fixed_dictionaries({"A": TEXTS, "B": TEXTS})
 CHANGES = st.dictionaries(
@@ -48,13 +50,14 @@ def test_they_leave_the_rows_of_a_merge_of_files(
     columns = [replace(c, absent_at=AT) if absent and c.name == "B" else c for c in COLUMNS]
     policy = MergePolicy(False, CLEARED if cleared else None)
     present = pa.Table.from_pylist([{"Id": key, **there[key]} for key in there], SCHEMA)
-    upserts = upserts_of(rows, present if cleared or absent else None, columns, policy)
+    changes_of_others = present if cleared or absent else None
     mirror = {row["Id"]: row for row in present.to_pylist()}
-    for deleted in upserts.deleted:
-        for row in deleted.to_pylist():
-            mirror.pop(row["Id"], None)
-    for upserted in upserts.upserted:
-        mirror |= {row["Id"]: {"B": None, **row} for row in upserted.to_pylist()}
+    for table in changes_of(rows, changes_of_others, columns, policy):
+        for row in table.to_pylist():
+            if row.pop("_CHANGE_TYPE") == "DELETE":
+                mirror.pop(row["Id"], None)
+            else:
+                mirror[row["Id"]] = {"B": None, **row}
     file = File(present, is_small=True, may_be_marked=False)
     merge = FileMerge([file], SCHEMA, rows, columns, policy, 50)
     written = [row for table in merge.rows() for row in table.to_pylist()]
@@ -75,6 +78,7 @@ def test_a_row_is_written_as_bigquery_takes_its_types_and_names() -> None:
         "day": date(1969, 12, 31),
         "at": time,
         "price": Decimal("-12.345000000"),
+        "prices": [Decimal("0E-9"), Decimal("1E-9")],
         "tags": ["a", ""],
         "größe x": "L",
         "none": None,
@@ -85,8 +89,13 @@ def test_a_row_is_written_as_bigquery_takes_its_types_and_names() -> None:
         "day": pa.date32(),
         "at": pa.timestamp("us", "UTC"),
         "price": pa.decimal128(38, 9),
+        "prices": pa.list_(pa.decimal128(38, 9)),
         "none": pa.string(),
+        # Protobuf's JSON has one name for both.
+        "tags1": pa.string(),
+        "tags_1": pa.string(),
     }
+    row |= {"tags1": "x", "tags_1": "y", "column_11": "z"}
     batch = pa.RecordBatch.from_arrays(
         [pa.array([value], types.get(name)) for name, value in row.items()], list(row)
     )
@@ -99,11 +108,12 @@ def test_a_row_is_written_as_bigquery_takes_its_types_and_names() -> None:
     [message] = [make.FromString(data) for data in serialized_rows(descriptor, batch)]
     sent = {field.name: value for field, value in message.ListFields()}
     assert sent == {
-        **{name: row[name] for name in ("Id", "text", "bytes", "is_set", "fee", "tags")},
+        **{name: row[name] for name in WRITTEN},
         "day": -1,
         "at": int(time.timestamp()) * 1_000_000 + 123456,
         "price": "-12.345000000",
-        "column_10": "L",
+        "prices": ["0.000000000", "0.000000001"],
+        "column__11": "L",
     }
 
 
@@ -117,8 +127,8 @@ def test_a_row_is_written_as_bigquery_takes_its_types_and_names() -> None:
     ],
 )
 def test_a_key_that_no_primary_key_can_be_is_refused(types: list[str], what: str) -> None:
-    columns = [Column(f"C{n}", kind, is_key=True) for n, kind in enumerate(types)]
-    other = Column("Other", "FLOAT64", is_key=False)
-    with pytest.raises(BigQueryError, match=f"table sales.Orders: its key {what}"):
-        require_primary_key("sales.Orders", [*columns, other])
-    require_primary_key("sales.Orders", [Column("Id", "TIMESTAMP", is_key=True), other])
+    for dialect in (spark_type, lambda kind: BIGQUERYS.get(kind, "INTEGER")):
+        key = {f"C{number}": dialect(kind) for number, kind in enumerate(types)}
+        with pytest.raises(BigQueryError, match=f"table sales.Orders: its key {what}"):
+            require_primary_key("sales.Orders", key)
+        require_primary_key("sales.Orders", {"Id": dialect("INT64")})
