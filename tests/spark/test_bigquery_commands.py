@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from slackwater.commands.sql_views import views
+from slackwater.config.load import load_settings
+from slackwater.errors import SettingsError
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
@@ -142,3 +145,22 @@ def replayed(
             assert (before is not None) == (kind == "UPDATE-INSERT" and not is_whole)
             there[one] = change
     return list(there.values())
+
+
+def test_datastreams_columns_are_not_made_of_parts_of_rows(
+    new_database: NewDatabase, tmp_path: Path
+) -> None:
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    ddl = mixed_load.ddl(dialect, "OLD_AND_NEW_VALUES")
+    stream = new_database(dialect, ddl, mixed_load.CHANGE_STREAM)
+    values = settings(stream, tmp_path, "now")
+    values["sink"] = {
+        "kind": "changelogs",
+        "format": "bigquery",
+        "path": f"bq://{PROJECT}/{DATASET}",
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    path = tmp_path / "slackwater.yaml"
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(SettingsError, match="OLD_AND_NEW_VALUES, which have parts of rows"):
+        next(views(load_settings(path), ()))
