@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 Write = Callable[[str], None]
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # For a line that is being written to a reader that does not read.
 _LINE_S_MAX: Final = 5.0
 _REMOVALS: Final = 10
@@ -26,9 +26,9 @@ _REMOVALS: Final = 10
 def write_until_ended(work: Callable[[Write, Path], None]) -> None:
     """Call work in a thread, and return when it has ended.
 
-    On Ctrl-C, SIGTERM, SIGHUP, or when the pipe's reader has gone, this process exits with 0 at
-    once: no line is torn, unless its reader stalls, and the folder is removed. An exception that a
-    signal's handler raises could come up in a library's clean-up, which would log it, or lose it.
+    On Ctrl-C, SIGTERM, or when the pipe's reader has gone, this process exits with 0 at once: no
+    line is torn, unless its reader stalls, and the folder is removed. An exception that a signal's
+    handler raises could come up in a library's clean-up, which would log it, or lose it.
 
     Args:
         work: takes a function that writes whole lines, and a folder for its files.
@@ -38,7 +38,6 @@ def write_until_ended(work: Callable[[Write, Path], None]) -> None:
     """
     result: Future[None] = Future()
     writing = threading.Lock()
-
     has_reader = True
 
     def write(text: str) -> None:
