@@ -275,9 +275,9 @@ def view(
     pipeline: options.PipelineName = None,
     tables: options.Tables = None,
 ) -> None:
-    """Print views that rebuild the current rows, or have Datastream's columns.
+    """Print views over the changelog, one for each table.
 
-    Each is a Spark SQL view of one table over the changelog, or in BigQuery over its changelog.
+    In Spark SQL they rebuild the current rows; in BigQuery they have Datastream's columns.
     """
     from slackwater.commands.sql_views import views
 
