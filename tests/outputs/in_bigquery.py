@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339
 from tests.outputs.changelog_tables import TableChangelog, with_epochs
 from tests.outputs.mirror import Mirror
-from tests.outputs.output import Moment, Output, Place, epoch_id, logged_records
+from tests.outputs.output import MakeOutput, Moment, Output, Place, epoch_id, logged_records
 from tests.proofs.mirrors import Looker, Seen
 from tests.support import mixed_load
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
@@ -69,13 +69,6 @@ class BigQueryChangelog(TableChangelog):
         """Return the whole output, with each row's epoch in the column epoch."""
         job = self._server.client.query(f"SELECT * FROM {_TABLE}")
         return with_epochs(job.to_arrow(create_bqstorage_client=False))
-
-
-@contextmanager
-def bigquery_changelog(place: Place) -> Iterator[Output]:
-    """Serve the table of a changelog in BigQuery."""
-    with bigquery_server() as server, server.door() as door:
-        yield BigQueryChangelog(place, server, door)
 
 
 class BigQueryChangelogs(Output):
@@ -229,22 +222,16 @@ class BigQueryLooker(Looker):
         return rows
 
 
-@contextmanager
-def bigquery_upserts(place: Place) -> Iterator[Output]:
-    """Serve the mirrors in BigQuery that are consistent each by itself."""
-    with bigquery_server() as server, server.door() as door:
-        yield BigQueryUpserts(place, server, door)
+def _served(output: Callable[[Place, BigQueryServer, Door], Output]) -> MakeOutput:
+    @contextmanager
+    def serve(place: Place) -> Iterator[Output]:
+        with bigquery_server() as server, server.door() as door:
+            yield output(place, server, door)
+
+    return serve
 
 
-@contextmanager
-def bigquery_changelogs(place: Place) -> Iterator[Output]:
-    """Serve the typed changelogs in BigQuery."""
-    with bigquery_server() as server, server.door() as door:
-        yield BigQueryChangelogs(place, server, door)
-
-
-@contextmanager
-def bigquery_mirror(place: Place) -> Iterator[Output]:
-    """Serve the mirrors in BigQuery."""
-    with bigquery_server() as server, server.door() as door:
-        yield BigQueryMirror(place, server, door)
+bigquery_changelog = _served(BigQueryChangelog)
+bigquery_changelogs = _served(BigQueryChangelogs)
+bigquery_mirror = _served(BigQueryMirror)
+bigquery_upserts = _served(BigQueryUpserts)

@@ -14,7 +14,7 @@ import yaml
 from slackwater.commands.sql_views import views
 from slackwater.config.load import load_settings
 from slackwater.errors import SettingsError
-from slackwater.reader.change_stream import Dialect
+from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339
 from tests.outputs.in_bigquery import BigQueryLooker
@@ -38,6 +38,16 @@ DATASTREAMS_COLUMNS = {
 }
 
 
+def write_settings(stream: ChangeStream, folder: Path, start: str, **sink: Any) -> Path:
+    """Write the settings of a pipeline into BigQuery in a folder, and return their file."""
+    values = settings(stream, folder, start)
+    place = {"path": f"bq://{PROJECT}/{DATASET}", "checkpoint": "checkpoint"}
+    values["sink"] = {"format": "bigquery", **place, **sink}
+    path = folder / "slackwater.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
 @pytest.mark.usefixtures("commands_here")
 def test_a_mirror_is_scanned_and_what_others_damage_is_found_and_repaired(
     new_database: NewDatabase,
@@ -52,16 +62,9 @@ def test_a_mirror_is_scanned_and_what_others_damage_is_found_and_repaired(
     load = MixedLoad(stream, dialect, seed=3)
     for _ in range(60):
         load.transaction()
-    values = settings(stream, tmp_path, "now")
-    values["sink"] = {
-        "kind": "mirror",
-        "format": "bigquery",
-        "path": f"bq://{PROJECT}/{DATASET}",
-        "checkpoint": "checkpoint",
-        "storage_options": server.options(door),
-    }
+    options = server.options(door)
+    write_settings(stream, tmp_path, "now", kind="mirror", storage_options=options)
     monkeypatch.chdir(tmp_path)
-    Path("slackwater.yaml").write_text(yaml.safe_dump(values))
 
     def command(*words: str) -> str:
         return output_of(slackwater(*words))
@@ -104,16 +107,9 @@ def test_datastreams_rows_of_a_changelog_tell_each_row_before_and_after(
     load = MixedLoad(stream, dialect, seed=3)
     for _ in range(60):
         load.transaction()
-    values = settings(stream, tmp_path, start)
-    values["sink"] = {
-        "kind": "changelogs",
-        "format": "bigquery",
-        "path": f"bq://{PROJECT}/{dataset}",
-        "checkpoint": "checkpoint",
-        "storage_options": server.options(door),
-    }
+    path, options = f"bq://{PROJECT}/{dataset}", server.options(door)
+    write_settings(stream, tmp_path, start, kind="changelogs", path=path, storage_options=options)
     monkeypatch.chdir(tmp_path)
-    Path("slackwater.yaml").write_text(yaml.safe_dump(values))
     output_of(slackwater("run", "--until-caught-up"))
     for statement in filter(str.strip, output_of(slackwater("sql", "view")).split(";\n")):
         server.query(statement)
@@ -153,14 +149,6 @@ def test_datastreams_columns_are_not_made_of_parts_of_rows(
     dialect = Dialect.GOOGLE_STANDARD_SQL
     ddl = mixed_load.ddl(dialect, "OLD_AND_NEW_VALUES")
     stream = new_database(dialect, ddl, mixed_load.CHANGE_STREAM)
-    values = settings(stream, tmp_path, "now")
-    values["sink"] = {
-        "kind": "changelogs",
-        "format": "bigquery",
-        "path": f"bq://{PROJECT}/{DATASET}",
-        "checkpoint": str(tmp_path / "checkpoint"),
-    }
-    path = tmp_path / "slackwater.yaml"
-    path.write_text(yaml.safe_dump(values))
+    path = write_settings(stream, tmp_path, "now", kind="changelogs")
     with pytest.raises(SettingsError, match="OLD_AND_NEW_VALUES, which have parts of rows"):
         next(views(load_settings(path), ()))

@@ -340,13 +340,18 @@ class BigQueryServer:
         return answer
 
 
-def _rows_of(descriptor: Any, messages: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of messages, by the names of their columns."""
+def message_class(descriptor: Any) -> Any:
+    """Return the class of messages of a type."""
     pool = DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto(name="rows", syntax="proto2")
     file.message_type.append(descriptor)
     pool.Add(file)
-    make = GetMessageClass(pool.FindMessageTypeByName(descriptor.name))
+    return GetMessageClass(pool.FindMessageTypeByName(descriptor.name))
+
+
+def _rows_of(descriptor: Any, messages: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of messages, by the names of their columns."""
+    make = message_class(descriptor)
     for message in messages:
         row = make.FromString(message)
         yield {

@@ -27,7 +27,7 @@ from slackwater.spark_sink.tables.table_changes import MergePolicy
 if TYPE_CHECKING:
     from google.cloud import bigquery
 
-_OTHERWISE: Final = "name another dataset, and set sink.consistency to transaction"
+_REMEDY: Final = "Name another dataset, and set sink.consistency to transaction"
 
 
 class UpsertedMirror(BigQueryAccess):
@@ -88,8 +88,8 @@ class UpsertedMirror(BigQueryAccess):
                 raise BigQueryError(
                     f"{self._id}: a change has a part of its row only, and consistency: table"
                     " replaces rows.",
-                    "Let the change stream capture whole rows (value_capture_type = 'NEW_ROW'), or"
-                    f" {_OTHERWISE}",
+                    f"{_REMEDY}; or let the change stream capture whole rows (value_capture_type ="
+                    " 'NEW_ROW')",
                 )
             self._require_key([column.name for column in columns if column.is_key])
             self._require_values(rows)
@@ -106,7 +106,7 @@ class UpsertedMirror(BigQueryAccess):
             raise BigQueryError(
                 f"{self._id}: its primary key is {', '.join(self._key)}, and the table's is another"
                 " one by now.",
-                f"{_OTHERWISE[0].upper()}{_OTHERWISE[1:]}",
+                _REMEDY,
             )
 
     def _require_values(self, rows: pa.Table) -> None:
@@ -115,7 +115,7 @@ class UpsertedMirror(BigQueryAccess):
                 raise BigQueryError(
                     f"{self._id}: a key has NULL in {name}, which a primary key of BigQuery's can't"
                     " have.",
-                    f"{_OTHERWISE[0].upper()}{_OTHERWISE[1:]}",
+                    _REMEDY,
                 )
 
     @contextmanager

@@ -10,9 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +20,7 @@ from slackwater.spark_sink.tables.in_bigquery.mirroring import require_primary_k
 from slackwater.spark_sink.tables.in_bigquery.upserted_mirror import changes_of
 from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge
 from slackwater.spark_sink.tables.table_changes import MergePolicy
+from tests.support.bigquery import message_class
 from tests.support.merged_tables import AT, CLEARED, COLUMNS, SCHEMA, File, latest_of
 
 BIGQUERYS = {"BYTES(MAX)": "BYTES", "FLOAT64": "FLOAT"}
@@ -100,11 +98,7 @@ def test_a_row_is_written_as_bigquery_takes_its_types_and_names() -> None:
         [pa.array([value], types.get(name)) for name, value in row.items()], list(row)
     )
     descriptor = descriptor_of(batch.schema)
-    pool = DescriptorPool()
-    file = descriptor_pb2.FileDescriptorProto(name="file", syntax="proto2")
-    file.message_type.append(descriptor)
-    pool.Add(file)
-    make = GetMessageClass(pool.FindMessageTypeByName("Row"))
+    make = message_class(descriptor)
     [message] = [make.FromString(data) for data in serialized_rows(descriptor, batch)]
     sent = {field.name: value for field, value in message.ListFields()}
     assert sent == {
