@@ -21,7 +21,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "iceberg": ("pyiceberg",),
     "kafka": ("confluent_kafka", "fastavro"),
     "bigquery": ("google.cloud.bigquery", "google.cloud.bigquery_storage_v1"),
-    "postgres": ("psycopg",),
+    "postgres": ("adbc_driver_postgresql", "psycopg"),
     "spanner-store": ("google.cloud.sqlalchemy_spanner",),
     "http": ("starlette", "uvicorn", "prometheus_client"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter"),
@@ -32,7 +32,8 @@ _STORES: Final = {"postgresql": "postgres", "spanner": "spanner-store"}
 def needed(settings: Settings) -> list[str]:
     """Return the extras that a pipeline needs."""
     database = settings.state.url.partition(":")[0].partition("+")[0]
-    asked = ["spark", settings.sink.format, settings.sink.kind, _STORES.get(database, "")]
+    formats = [settings.sink.format, settings.sink.kind]
+    asked = ["spark", *formats, *(_STORES.get(name, "") for name in (database, *formats))]
     if settings.http.listen is not None:
         asked.append("http")
     if settings.trace.endpoint is not None:

@@ -15,6 +15,7 @@ SinkError
 |- MessageRefusedError   user: a Kafka broker refuses a message, a topic or a right
 |- ObjectStoreError      user: an object store can't be opened, or refuses
 |- BigQueryError         user: BigQuery refuses, or a table there has another shape
+|- PostgresqlError       user: PostgreSQL refuses, or a table there is another one's
 |- FileSystemError       user: Spark can't reach a path, or not safely
 |- TransactionsUnsupportedError  user: a Kafka broker has no transactions
 `- PublishError          world: a file system, table or registry failed
@@ -94,6 +95,10 @@ class ObjectStoreError(SinkError, UserError):
 
 class BigQueryError(SinkError, UserError):
     """BigQuery refuses, or a table there has another shape: the message says what to do."""
+
+
+class PostgresqlError(SinkError, UserError):
+    """PostgreSQL refuses, or a table there is another one's: the message says what to change."""
 
 
 class FileSystemError(SinkError, UserError):

@@ -6,8 +6,11 @@ from typing import Final
 PARQUET: Final = "parquet"
 JSON: Final = "json"
 ORC: Final = "orc"
-# Rows of tables in Google BigQuery.
+# Rows of tables in a database: Google BigQuery, PostgreSQL.
 BIGQUERY: Final = "bigquery"
+POSTGRESQL: Final = "postgresql"
+# The schemes of their URLs.
+DATABASES: Final[Mapping[str, str]] = {BIGQUERY: "bq", POSTGRESQL: "postgresql"}
 # Lines, each a row's only column.
 TEXT: Final = "text"
 
@@ -18,6 +21,12 @@ MICROSECONDS: Final = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICRO
 # of changes needs them.
 _ALL_DECIMALS: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _TEXTS: Final = frozenset({JSON, "csv", "xml"})
+
+
+def database_of(path: str) -> str | None:
+    """Return the format of the database that a path names; None for another path."""
+    schemes = {f"{scheme}://": name for name, scheme in DATABASES.items()}
+    return next((name for begin, name in schemes.items() if path.startswith(begin)), None)
 
 
 def write_options(file_format: str) -> Mapping[str, str]:

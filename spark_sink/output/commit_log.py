@@ -202,7 +202,7 @@ class CommitLog:
         self._is_uncertain = True
         created = self._files.create(commit.name, commit_text(commit), is_durable=True)
         if created is None:
-            raise _taken_over()
+            raise taken_over_error()
         self._keep(commit, created)
         return commit
 
@@ -230,7 +230,7 @@ class CommitLog:
         if created is None or self._files.tag(commit_name(number)) != last_tag:
             # This process was frozen, and the number was free again.
             self._files.remove([commit.name])
-            raise _taken_over()
+            raise taken_over_error()
         self._last = (commit.number, created)
         self._numbers.append(commit.number)
         self._is_uncertain = False
@@ -247,7 +247,8 @@ class CommitLog:
         return sorted(number for number in numbers if number is not None)
 
 
-def _taken_over() -> PublishError:
+def taken_over_error() -> PublishError:
+    """Return the error of a former owner, of which nothing is published any more."""
     return PublishError("another process has taken the pipeline over, and writes to its output.")
 
 

@@ -45,7 +45,7 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
     """
 
     formats = _FORMATS
-    not_in_bigquery = (*TableSettings.not_in_bigquery, "partition_by")
+    not_in_databases = (*TableSettings.not_in_databases, "partition_by")
     has_rescans = True
 
     kind: str = "changelog"

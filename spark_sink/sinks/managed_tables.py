@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import BIGQUERY
+from slackwater.spark_sink.formats import BIGQUERY, POSTGRESQL
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.bigquery.address import names_a_table
 from slackwater.spark_sink.output.dead_letters import DeadLetters
@@ -30,9 +30,11 @@ from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.bigquery import BigQuery
+from slackwater.spark_sink.tables.database_store import DatabaseStore
 from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
 from slackwater.spark_sink.tables.in_bigquery.table_layout import table_layout
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
+from slackwater.spark_sink.tables.postgresql import Postgresql
 from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 from slackwater.spark_sink.tables.table_changes import AppendId
 from slackwater.spark_sink.tables.table_store import TableStore
@@ -78,6 +80,8 @@ class ManagedTableSettings(TableSettings, ABC):
 
     def tables(self, pipeline: str) -> TableStore:
         """Return where a pipeline's tables are."""
+        if self.format == POSTGRESQL:
+            return Postgresql(self.path, self.make_place(), application_of(pipeline))
         if self.format != BIGQUERY:
             return self.table_format
         return BigQuery(
@@ -94,10 +98,10 @@ class ManagedTableSettings(TableSettings, ABC):
         return None
 
     def check(self) -> None:
-        """Ask BigQuery, too; see SinkSettings."""
+        """Ask a database, too; see SinkSettings."""
         super().check()
         tables = self.tables("")
-        if isinstance(tables, BigQuery):
+        if isinstance(tables, DatabaseStore):
             tables.log.check()
 
     @model_validator(mode="after")

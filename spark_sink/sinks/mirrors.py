@@ -17,7 +17,7 @@ from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import BIGQUERY
+from slackwater.spark_sink.formats import BIGQUERY, POSTGRESQL
 from slackwater.spark_sink.output.delta.features import CHANGE_DATA_FEED
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, RecreatedTables
@@ -68,6 +68,7 @@ class MirrorSettings(ManagedTableSettings):
         max_staleness: milliseconds by which queries may be behind, in BigQuery; None to leave it.
     """
 
+    formats = (*ManagedTableSettings.formats, POSTGRESQL)
     refused_keys: ClassVar = {"envelope": "mirrors have rows: leave envelope out"}
     has_initial_scan = True
     are_streamed = False
@@ -279,8 +280,8 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Publish the mirrors' first low watermark: they are complete now. See Sink."""
-        super().end_scan(spark, records, low_watermark)
         self._publish_watermark(spark, self._scanned_tables, low_watermark)
+        super().end_scan(spark, records, low_watermark)
 
     def _small(self, epoch_id: int, summary: EpochSummary) -> SmallEpoch | None:
         """Return a staged epoch that the driver folds; None for one that Spark has to."""

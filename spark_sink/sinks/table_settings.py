@@ -6,25 +6,22 @@ import hashlib
 import re
 import tempfile
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, model_validator
 
 from slackwater.own_folder import own_folder
 from slackwater.setting_values import Duration
-from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError
-from slackwater.spark_sink.formats import BIGQUERY
-from slackwater.spark_sink.output.bigquery.address import (
-    is_bigquery,
-    parse_address,
-    split_options,
-)
+from slackwater.spark_sink.errors import ObjectStoreError, SinkError
+from slackwater.spark_sink.formats import BIGQUERY, DATABASES, POSTGRESQL, database_of
+from slackwater.spark_sink.output.bigquery.address import parse_address, split_options
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings
 from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.in_postgresql.address import require_url
 from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import ms_to_seconds
@@ -34,6 +31,19 @@ _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 # Characters that delta-rs misreads, or does not support, in a path.
 _NOT_AS_IT_IS: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
+
+
+class _Path(NamedTuple):
+    """The paths of a database: an example, and what refuses others."""
+
+    example: str
+    parse: Callable[[str], object]
+
+
+_PATHS: Final[Mapping[str, _Path]] = {
+    BIGQUERY: _Path("bq://project/dataset", parse_address),
+    POSTGRESQL: _Path("postgresql://user@host/database", require_url),
+}
 
 
 def _never(value: object) -> object:
@@ -54,11 +64,11 @@ class TableSettings(SinkSettings, ABC):
         compact_every: milliseconds after which small files become large ones; None for never.
         keep_versions: milliseconds for which a version that was replaced can still be read; None
             for ever.
-        not_in_bigquery: keys that say how files are kept.
+        not_in_databases: keys that say how files are kept.
         are_streamed: others may read the output as a stream, and continue where they stopped.
     """
 
-    not_in_bigquery: ClassVar[Sequence[str]] = ("compact_every", "keep_versions")
+    not_in_databases: ClassVar[Sequence[str]] = ("compact_every", "keep_versions")
     are_streamed: ClassVar[bool] = True
 
     compact_every: Annotated[Annotated[int, Duration(60_000)] | None, _Never] = _HOUR_MS
@@ -76,8 +86,8 @@ class TableSettings(SinkSettings, ABC):
 
     @property
     def place_path(self) -> str:
-        """Beside the checkpoint, if the output is in BigQuery; see SinkSettings."""
-        return f"{self.checkpoint}-log" if is_bigquery(self.path) else super().place_path
+        """Beside the checkpoint, if the output is in a database; see SinkSettings."""
+        return f"{self.checkpoint}-log" if database_of(self.path) else super().place_path
 
     @property
     def place_options(self) -> Mapping[str, str]:
@@ -90,25 +100,29 @@ class TableSettings(SinkSettings, ABC):
         return split_options(self.storage_options)[0]
 
     @model_validator(mode="after")
-    def _bigquery(self) -> Self:
-        if is_bigquery(self.path) != (self.format == BIGQUERY):
-            raise ValueError("format bigquery goes with a path such as bq://project/dataset only")
-        if self.format == BIGQUERY:
+    def _database(self) -> Self:
+        database = self.format if self.format in DATABASES else None
+        if (named := database_of(self.path)) != database:
+            shown = database or named or ""
+            raise ValueError(
+                f"format {shown} goes with a path such as {_PATHS[shown].example} only"
+            )
+        if database is not None:
             try:
-                parse_address(self.path)
-            except BigQueryError as error:
+                _PATHS[database].parse(self.path)
+            except SinkError as error:
                 raise ValueError(error.message) from error
-            for key in self.not_in_bigquery:
+            for key in self.not_in_databases:
                 if key in self.model_fields_set:
                     raise ValueError(
-                        f"{key} does not go with format bigquery, which does that by itself"
+                        f"{key} does not go with format {database}, which does that by itself"
                     )
         return self
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:
         """The intervals of maintenance."""
-        if self.format == BIGQUERY:
+        if self.format in DATABASES:
             return NO_MAINTENANCE
         every, keep = self.compact_every, self.keep_versions
         is_streamed = self.are_streamed and self.format == Delta.using

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.bigquery.address import parse_address
-from slackwater.spark_sink.table_names import plain_name
+from slackwater.spark_sink.tables.database_store import DatabaseStore
 from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
-from slackwater.spark_sink.tables.table_changes import SOURCE_TABLE_PROPERTY
-from slackwater.spark_sink.tables.table_store import TableStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.output.row_range import RowRange
     from slackwater.spark_sink.tables.in_bigquery.bigquery_access import BigQueryAccess
     from slackwater.spark_sink.tables.in_bigquery.dataset_log import DatasetLog
 
@@ -29,7 +23,7 @@ _WIDE: Final = {"INT": "BIGINT", "FLOAT": "DOUBLE"}
 _NARROW: Final = re.compile(r"\b(INT|FLOAT)\b")
 
 
-class BigQuery(TableStore):
+class BigQuery(DatabaseStore):
     """The tables of one pipeline in a dataset.
 
     Args:
@@ -42,7 +36,6 @@ class BigQuery(TableStore):
 
     using: ClassVar[str] = BIGQUERY
     has_nulls_in_arrays: ClassVar[bool] = False
-    has_one_log: ClassVar[bool] = True
     # BigQuery's documentation, "Flexible column names".
     beginnings_refused: ClassVar[Sequence[str]] = (
         "_TABLE_",
@@ -101,56 +94,3 @@ class BigQuery(TableStore):
         if self._mirroring is not None and self._mirroring.consistency == "table":
             return UpsertedMirror(self.log, table, self._mirroring.max_staleness_ms)
         return BigQueryAccess(self.log, table)
-
-    def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
-        """Take the log over; see TableStore."""
-        return self.log.take_over(logged)
-
-    def at_once(
-        self,
-        low_watermark: datetime,
-        *,
-        chunk: int | None = None,
-        is_stated: bool = False,
-        incomplete: Collection[str] = (),
-    ) -> AbstractContextManager[None]:
-        """Commit to all tables at the end; see TableStore."""
-        return self.log.committing(
-            low_watermark, chunk, is_stated=is_stated, incomplete=sorted(incomplete)
-        )
-
-    def exists(self, spark: SparkSession, path: str) -> bool:
-        """Return whether the table exists; see TableStore."""
-        return self.access(spark, path, self._application).exists()
-
-    def list_tables(self, spark: SparkSession) -> list[str]:  # noqa: ARG002
-        """Return the plain names of the pipeline's tables; see TableStore."""
-        from slackwater.spark_sink.tables.in_bigquery.dataset_log import properties_of
-
-        own = self.log.own_tables().values()
-        for table in own:
-            self.log.require_usable(table)
-        sources = (properties_of(table).get(SOURCE_TABLE_PROPERTY) for table in own)
-        return [plain_name(source) for source in sources if source is not None]
-
-    def retention_properties(self, keep_s: float | None) -> Mapping[str, str]:  # noqa: ARG002
-        """Return none: BigQuery has its own way to keep versions."""
-        return {}
-
-    def read(self, spark: SparkSession, path: str, within: RowRange | None = None) -> DataFrame:
-        """Read a table as it is now; see TableStore."""
-        return self.access(spark, path, self._application).read(spark, within)
-
-    def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
-        """Read a table, and the low watermark of all, by one query; see TableStore."""
-        return self.access(spark, path, self._application).read_at_watermark(spark)
-
-    def version_at(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        path: str,
-        application: str,  # noqa: ARG002
-        low_watermark: datetime,  # noqa: ARG002
-    ) -> int | None:
-        """Refuse: BigQuery has times for its versions, not Spanner's; see TableStore."""
-        raise AsOfTimeError(f"{path} has no versions by Spanner's time.")

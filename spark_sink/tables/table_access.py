@@ -12,6 +12,7 @@ import pyarrow as pa
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier
+from slackwater.spark_sink.tables.row_merges.large_epoch import changed_rows
 from slackwater.spark_sink.tables.table_changes import (
     AppendId,
     MergeId,
@@ -103,7 +104,6 @@ class TableAccess(ABC):
             PublishError: see TableCommits.append().
         """
 
-    @abstractmethod
     def merge_large(
         self,
         latest: DataFrame,
@@ -120,6 +120,12 @@ class TableAccess(ABC):
             targets: the same, under the names that the table has for them.
             merge_id, policy: see merge().
         """
+        rows = self.collected(changed_rows(latest, columns, targets))
+        self.merge(rows, targets, merge_id, policy)
+
+    @abstractmethod
+    def collected(self, rows: DataFrame) -> pa.Table:
+        """Return rows that tasks have written: the JVM's memory need not hold them."""
 
     @abstractmethod
     def publish_watermark(self, merge_id: MergeId) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import random
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +37,9 @@ from tests.support.merged_tables import (
     MARKS,
     SCHEMA,
     File,
+    drawn,
     latest_of,
+    plain,
     rows_of,
 )
 
@@ -106,22 +106,6 @@ class Mirror:
     def require_equal(self) -> None:
         rows = self._server.query(f"SELECT * FROM `{self.id}`")
         assert sorted(map(plain, rows)) == sorted(map(plain, rows_of([self._file])))
-
-
-def plain(row: Mapping[str, Any]) -> str:
-    times = {name: v.timestamp() for name, v in row.items() if isinstance(v, datetime)}
-    return repr(sorted({**row, **times}.items()))
-
-
-def drawn(choose: random.Random) -> dict[int | None, tuple[str, dict[str, Any]]]:
-    """Return random changes; a key may be NULL, and one that is new may have some columns only."""
-    keys = choose.sample([None, *range(6)], choose.randint(0, 5))
-
-    def values() -> dict[str, Any]:
-        names = choose.sample("AB", choose.randint(0, 2))
-        return {name: choose.choice([None, "x", "y"]) for name in names}
-
-    return {key: (choose.choice(["delete", "whole", "some"]), values()) for key in keys}
 
 
 @pytest.mark.parametrize("are_kept", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -77,3 +78,20 @@ def latest_of(epoch: Mapping[Any, tuple[str, Mapping[str, Any]]]) -> pa.Table:
 def rows_of(files: Sequence[File]) -> list[dict[str, Any]]:
     """Return the rows that are in files."""
     return [row for file in files for row in file.current()]
+
+
+def plain(row: Mapping[str, Any]) -> str:
+    """Return a row as it can be compared and sorted, in whatever zone its times are."""
+    times = {name: v.timestamp() for name, v in row.items() if isinstance(v, datetime)}
+    return repr(sorted({**row, **times}.items()))
+
+
+def drawn(choose: random.Random) -> dict[int | None, tuple[str, dict[str, Any]]]:
+    """Return random changes; a key may be NULL, and one that is new may have some columns only."""
+    keys = choose.sample([None, *range(6)], choose.randint(0, 5))
+
+    def values() -> dict[str, Any]:
+        names = choose.sample("AB", choose.randint(0, 2))
+        return {name: choose.choice([None, "x", "y"]) for name in names}
+
+    return {key: (choose.choice(["delete", "whole", "some"]), values()) for key in keys}

@@ -4,5 +4,4 @@
   iceberg_access have the differences.
 - delta_version, iceberg_version: the files of a version that an epoch is merged into.
 - delta_rows: the rows of a version of a Delta table, read by tasks; delta_history: its commits.
-- large_epochs: an epoch too large for the driver alone, folded by Spark.
 """

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import (
     RESULT_SCHEMA,
     FileWriter,
@@ -27,7 +29,6 @@ from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.table_commits import DataFile, TableCommits
 from slackwater.spark_sink.output.table_files import TableFiles, data_files
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_driver.large_epochs import collected
 from slackwater.spark_sink.tables.row_merges import file_merge
 from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge, MergedFile
@@ -127,17 +128,16 @@ class DriverAccess(TableAccess):
         self._merge(make, merge_id.application, merge_id.version)
         self._files.discard([])
 
-    def merge_large(
-        self,
-        latest: DataFrame,
-        columns: Sequence[Column],
-        targets: Sequence[Column],
-        merge_id: MergeId,
-        policy: MergePolicy,
-    ) -> None:
-        """Merge an epoch that Spark has folded; see TableAccess."""
-        rows = collected(latest, columns, targets, self._files.plain())
-        self.merge(rows, targets, merge_id, policy)
+    def collected(self, rows: DataFrame) -> pa.Table:
+        """Return rows that tasks have written; see TableAccess."""
+        files = self._files.plain()
+        writer = files.writer(())
+        written = written_by_tasks(rows, writer)
+        try:
+            reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
+            return reader.table(written)
+        finally:
+            files.discard(written)
 
     def publish_watermark(self, merge_id: MergeId) -> None:
         """Write the table's low watermark to its properties; see TableAccess."""

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.schema import fields_of, schema_of, with_fields
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_driver.large_epochs import changed_rows
+from slackwater.spark_sink.tables.database_access import DatabaseAccess
 from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS, cut
 from slackwater.spark_sink.tables.in_bigquery.dataset_log import (
     DatasetLog,
@@ -31,17 +30,11 @@ from slackwater.spark_sink.tables.in_bigquery.merge import (
     table_merge,
 )
 from slackwater.spark_sink.tables.in_bigquery.table_layout import CLUSTERED_MAX, table_layout
-from slackwater.spark_sink.tables.row_merges.corrections import with_corrections
 from slackwater.spark_sink.tables.row_merges.row_changes import LATEST
-from slackwater.spark_sink.tables.table_access import (
-    TableAccess,
-    schema_of_columns,
-    schema_of_missing,
-)
+from slackwater.spark_sink.tables.table_access import schema_of_columns, schema_of_missing
 from slackwater.spark_sink.tables.table_changes import (
     SOURCE_TABLE_PROPERTY,
     AppendId,
-    MergeId,
     MergePolicy,
     MissingColumn,
 )
@@ -64,7 +57,7 @@ _LACK: Final = f"{LATEST}incomplete"
 _ROWS: Final = f"{LATEST}rows"
 
 
-class BigQueryAccess(TableAccess):
+class BigQueryAccess(DatabaseAccess):
     """The TableAccess of a table in BigQuery.
 
     Args:
@@ -73,6 +66,7 @@ class BigQueryAccess(TableAccess):
     """
 
     def __init__(self, log: DatasetLog, name: str) -> None:
+        super().__init__(log)
         self._log = log
         self._name = name
         self._dataset = log.dataset
@@ -80,9 +74,6 @@ class BigQueryAccess(TableAccess):
         self._has_cut = False
         # The tables for staged rows.
         self._made: set[str] = set()
-
-    def take_over(self) -> None:
-        """Do nothing: the log of all tables is taken over; see TableAccess."""
 
     def exists(self) -> bool:
         """Return whether there is the table; see TableAccess.
@@ -185,7 +176,7 @@ class BigQueryAccess(TableAccess):
         """Have tasks write rows, and append them; see TableAccess."""
         if self._log.are_merged:
             # Rows that were appended to a mirror's table could not be merged into for a while.
-            written = pa.Table.from_batches(self._log.written(rows), arrow_schema_of(rows.schema))
+            written = self.collected(rows)
             if self._log.is_open and written.num_rows:
                 self._insert(written)
         elif self._log.is_open:
@@ -195,20 +186,6 @@ class BigQueryAccess(TableAccess):
         """Append rows without a job of Spark's; see TableAccess."""
         if self._log.is_open:
             self._log.append(self._name, rows.to_batches())
-
-    def merge(
-        self,
-        rows: pa.Table | None,
-        columns: Sequence[Column],
-        merge_id: MergeId,  # noqa: ARG002
-        policy: MergePolicy,
-    ) -> None:
-        """Apply an epoch's changes, with the commit that is being made; see TableAccess."""
-        if not self._log.is_open:
-            return
-        if rows is not None and policy.corrected is not None:
-            rows = with_corrections(rows, policy.corrected, columns)
-        self._merge(rows, columns, policy)
 
     def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
         """Stage changes after corrections, for the transaction of all mirrors."""
@@ -236,25 +213,6 @@ class BigQueryAccess(TableAccess):
         staged = StagedRows(table, uuid.uuid4().hex, at_us, rows.num_rows)
         self._log.append(name, marked(rows, staged).to_batches())
         return staged
-
-    def merge_large(
-        self,
-        latest: DataFrame,
-        columns: Sequence[Column],
-        targets: Sequence[Column],
-        merge_id: MergeId,
-        policy: MergePolicy,
-    ) -> None:
-        """Merge an epoch that Spark has folded, in the driver's memory; see TableAccess."""
-        rows = changed_rows(latest, columns, targets)
-        made = pa.Table.from_batches(self._log.written(rows), arrow_schema_of(rows.schema))
-        self.merge(made, targets, merge_id, policy)
-
-    def publish_watermark(self, merge_id: MergeId) -> None:
-        """Do nothing: all tables state one low watermark, when their commit is made."""
-
-    def maintain(self, keep_s: float | None) -> None:
-        """Do nothing: BigQuery does that; see TableAccess."""
 
     def read(self, spark: SparkSession, within: RowRange | None = None) -> DataFrame:
         """Return the rows as they are now; see TableStore."""

@@ -10,10 +10,9 @@ commit, which has that row alone.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from multiprocessing.pool import ThreadPool
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
@@ -33,8 +31,8 @@ from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.epoch_names import epoch_name, parse_epoch_name
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_log import FileLog
-from slackwater.spark_sink.output.file_reader import FileReader
-from slackwater.spark_sink.output.file_writer import WrittenFile, written_by_tasks
+from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.spark_sink.output.task_rows import rows_by_tasks
 from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS
 from slackwater.spark_sink.tables.in_bigquery.merge import (
     TableMerge,
@@ -151,16 +149,8 @@ class DatasetLog(ShownRows):
             )
 
     def written(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
-        """Have tasks write rows, and yield them from their files, which are gone afterwards."""
-        # Of its own: others' rows are written at the same time.
-        kind = uuid.uuid4().hex
-        writer = self._log.writer(kind, PARQUET, ())
-        files = written_by_tasks(rows, writer)
-        try:
-            reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
-            yield from reader.batches(files)
-        finally:
-            self._log.discard(kind, files)
+        """Have tasks write rows, and yield them; see rows_by_tasks()."""
+        return rows_by_tasks(rows, self._place, self._log.owner)
 
     @contextmanager
     def committing(
@@ -312,6 +302,17 @@ class DatasetLog(ShownRows):
         [[value]] = self.dataset.run(text, "a query", table, **values)
         time: datetime | None = value
         return time
+
+    def own_properties(self) -> list[Mapping[str, str]]:
+        """Return the properties of each of the pipeline's tables.
+
+        Raises:
+            BigQueryError: see require_usable().
+        """
+        own = self.own_tables().values()
+        for table in own:
+            self.require_usable(table)
+        return [properties_of(table) for table in own]
 
     def own_tables(self) -> dict[str, bigquery.Table]:
         """Return the tables of this pipeline by their names, as they are."""

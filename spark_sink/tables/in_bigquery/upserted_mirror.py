@@ -44,10 +44,11 @@ class UpsertedMirror(BigQueryAccess):
         super().__init__(log, name)
         self._staleness = None if max_staleness_ms is None else _interval(max_staleness_ms)
 
-    def take_over(self) -> None:
+    def take_over(self) -> int | None:
         """Set the staleness, which a process may have died without, as in _fresh()."""
         if self._staleness is not None:
             self._dataset.set_staleness(self._name, self._staleness)
+        return super().take_over()
 
     def _layout(self, fields: Sequence[bigquery.SchemaField], key: Sequence[str]) -> dict[str, Any]:
         from google.cloud.bigquery.table import PrimaryKey, TableConstraints

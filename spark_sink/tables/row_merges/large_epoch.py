@@ -6,15 +6,8 @@ It holds one row for each key that the epoch changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from slackwater.arrow_schema import arrow_schema_of
-from slackwater.spark_sink.output.file_reader import FileReader
-from slackwater.spark_sink.output.file_writer import written_by_tasks
-from slackwater.spark_sink.output.table_files import TableFiles
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
 from slackwater.spark_sink.tables.row_merges.row_changes import (
@@ -28,36 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def collected(
-    latest: DataFrame, columns: Sequence[Column], targets: Sequence[Column], files: TableFiles
-) -> pa.Table:
-    """Return an epoch's changes as latest_rows() makes them.
-
-    They come through files of tasks, so that the JVM's memory need not hold them.
-
-    Args:
-        latest: the rows of latest_changes().
-        columns: the columns of their rows, which the table has.
-        targets: the same, under the table's names.
-        files: of the table.
-    """
-    rows = changed_rows(latest, columns, targets)
-    writer = files.writer(())
-    written = written_by_tasks(rows, writer)
-    try:
-        reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
-        return reader.table(written)
-    finally:
-        files.discard(written)
-
-
 def changed_rows(
     latest: DataFrame, columns: Sequence[Column], targets: Sequence[Column]
 ) -> DataFrame:
     """Return rows of latest_changes() in the columns of latest_rows(), under a table's names.
 
     Args:
-        latest, columns, targets: see collected().
+        latest: the rows of latest_changes().
+        columns: the columns of their rows, which the table has.
+        targets: the same, under the table's names.
     """
     from pyspark.sql import functions as F
 

@@ -1,0 +1,91 @@
+"""The URL of a PostgreSQL database, and the names of tables in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from slackwater.spark_sink.errors import PostgresqlError, TableNameError
+from slackwater.spark_sink.formats import POSTGRESQL
+from slackwater.spark_sink.table_names import table_of
+
+# In bytes; PostgreSQL cuts longer names (its documentation, "Identifiers and Key Words").
+NAME_MAX: Final = 63
+# What libpq would wait for, or not, for much longer: in seconds, and in milliseconds.
+_DEFAULTS: Final[Mapping[str, str]] = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableAddress:
+    """A table of a database.
+
+    Attributes:
+        schema: its schema; None for the first of the search path.
+        name: its name there.
+    """
+
+    schema: str | None
+    name: str
+
+    @property
+    def quoted(self) -> str:
+        """The name that SQL has for it."""
+        parts = [self.name] if self.schema is None else [self.schema, self.name]
+        return ".".join(map(identifier, parts))
+
+
+def identifier(name: str) -> str:
+    """Return a name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def require_url(path: str) -> None:
+    """Require a URL of libpq's with a database (PostgreSQL's documentation, "Connection URIs").
+
+    Raises:
+        PostgresqlError: it is another one.
+    """
+    url = urlsplit(path)
+    if url.scheme != POSTGRESQL or url.fragment or not url.path.strip("/"):
+        raise PostgresqlError(
+            f"path is {path}, which names no database of PostgreSQL's:"
+            f" {POSTGRESQL}://USER@HOST:5432/DATABASE."
+        )
+
+
+def connection_url(path: str, application: str) -> str:
+    """Return the URL to connect to.
+
+    Args:
+        path: the database's.
+        application: names the connection to the server.
+    """
+    url = urlsplit(path)
+    asked = dict(parse_qsl(url.query, keep_blank_values=True))
+    query = urlencode({**_DEFAULTS, **asked, "application_name": application[:NAME_MAX]})
+    return urlunsplit(url._replace(query=query))
+
+
+def table_address(path: str) -> TableAddress:
+    """Return the table of a path that ends with its plain name.
+
+    Raises:
+        TableNameError: PostgreSQL can't have the name.
+    """
+    table = table_of(path.rpartition("/")[2])
+    assert table is not None, path  # noqa: S101 - a sink made the path
+    schema, _, name = table.rpartition(".")
+    for part in (schema, name):
+        if len(part.encode()) > NAME_MAX:
+            raise TableNameError(
+                f"table {table!r}: PostgreSQL takes names of {NAME_MAX} bytes at most.",
+                "Leave it out with filter.exclude_tables, or rename it",
+            )
+    return TableAddress(schema or None, name)

@@ -1,0 +1,264 @@
+"""A mirror in PostgreSQL."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import PostgresqlError
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.database_access import DatabaseAccess
+from slackwater.spark_sink.tables.in_postgresql.address import TableAddress, identifier, literal
+from slackwater.spark_sink.tables.in_postgresql.column_types import postgresql_type, schema_of
+from slackwater.spark_sink.tables.in_postgresql.database_log import (
+    MARKS,
+    PIPELINE_PROPERTY,
+    DatabaseLog,
+)
+from slackwater.spark_sink.tables.in_postgresql.row_merge import RowMerge, staged_rows
+from slackwater.spark_sink.tables.table_access import schema_of_columns, schema_of_missing
+from slackwater.spark_sink.tables.table_changes import (
+    SOURCE_TABLE_PROPERTY,
+    AppendId,
+    MergePolicy,
+    MissingColumn,
+)
+from slackwater.timestamp import datetime_to_rfc3339
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from slackwater.spark_sink.output.row_range import RowRange
+
+_TEXT: Final = "text"
+
+
+class PostgresqlAccess(DatabaseAccess):
+    """The TableAccess of a mirror in PostgreSQL.
+
+    Args:
+        log: of all mirrors.
+        table: the mirror's name.
+
+    Attributes:
+        name: the mirror's in SQL.
+    """
+
+    def __init__(self, log: DatabaseLog, table: TableAddress) -> None:
+        super().__init__(log)
+        self._log = log
+        self._table = table
+        self.name = table.quoted
+        # A schema has one of each name.
+        self._constraint = f"slackwater_key_{_digest(self.name)}"
+        self._database = log.database
+        # The columns of the key by which rows are found, once they are asked for.
+        self._key: Sequence[str] | None = None
+
+    def exists(self) -> bool:
+        """Return whether there is the table; see TableAccess.
+
+        Raises:
+            PostgresqlError: it is another pipeline's, or somebody else's.
+        """
+        properties = self._log.properties_of(self._table)
+        if properties is None:
+            return False
+        owner = properties.get(PIPELINE_PROPERTY)
+        if owner != self._log.pipeline:
+            whose = "was not made by slackwater" if owner is None else f"is that of {owner!r}"
+            raise PostgresqlError(
+                f"{self.name}: the table {whose}.",
+                "Name a database or, with options=-csearch_path%3DNAME in path, a schema of its own"
+                " for this pipeline, or rename the table",
+            )
+        return True
+
+    def source_table(self) -> str | None:
+        """Return what the table's comment says; see TableAccess."""
+        return (self._log.properties_of(self._table) or {}).get(SOURCE_TABLE_PROPERTY)
+
+    def schema(self) -> StructType:
+        """Return the columns as they are now; see TableAccess."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(self._schema())
+
+    def _schema(self) -> pa.Schema:
+        if not self.exists():
+            raise PostgresqlError(f"{self.name}: the table is gone.", "Restore it")
+        columns = self._log.reader.run(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            self.name,
+        )
+        return schema_of((name, kind) for name, kind in columns)
+
+    def create(self, definitions: str, properties: Mapping[str, str], key: Sequence[str]) -> None:
+        """Make the table, with properties as its storage parameters; see TableAccess."""
+        self.make(schema_of_columns(definitions), properties, key)
+
+    def make(self, schema: pa.Schema, properties: Mapping[str, str], key: Sequence[str]) -> None:
+        """Make the table with the columns of a schema; see create()."""
+        columns = ", ".join(_column(field, key) for field in schema)
+        parameters = ", ".join(
+            f"{identifier(name)} = {literal(value)}"
+            for name, value in properties.items()
+            if name != SOURCE_TABLE_PROPERTY
+        )
+        stated = {
+            PIPELINE_PROPERTY: self._log.pipeline,
+            SOURCE_TABLE_PROPERTY: properties[SOURCE_TABLE_PROPERTY],
+        }
+        with self._database.transaction():
+            if self._table.schema is not None:
+                self._run(f"CREATE SCHEMA IF NOT EXISTS {identifier(self._table.schema)}")
+            self._run(
+                f"CREATE TABLE {self.name} ({columns})"
+                + (f" WITH ({parameters})" if parameters else "")
+            )
+            self._run(f"COMMENT ON TABLE {self.name} IS {literal(json.dumps(stated))}")
+            self._make_key(key)
+
+    def _make_key(self, key: Sequence[str]) -> None:
+        if key:
+            names = ", ".join(map(identifier, key))
+            constraint = f"CONSTRAINT {self._constraint} UNIQUE NULLS NOT DISTINCT ({names})"
+            self._run(f"ALTER TABLE {self.name} ADD {constraint}")
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Rename a column; see TableAccess."""
+        self._run(
+            f"ALTER TABLE {self.name} RENAME COLUMN {identifier(name)} TO {identifier(new_name)}"
+        )
+        self._key = None
+
+    def add_columns(self, columns: Sequence[MissingColumn]) -> None:
+        """Add columns; see TableAccess."""
+        added = ", ".join(f"ADD COLUMN {_column(f, ())}" for f in schema_of_missing(columns))
+        self._run(f"ALTER TABLE {self.name} {added}")
+
+    def append(self, rows: DataFrame, append_id: AppendId) -> None:  # noqa: ARG002
+        """Have tasks write rows, and copy them into the mirror; see TableAccess."""
+        self._copy(self._log.written(rows), arrow_schema_of(rows.schema))
+
+    def append_rows(self, rows: pa.Table, append_id: AppendId) -> None:  # noqa: ARG002
+        """Copy rows into the mirror; see TableAccess."""
+        self._copy(rows.to_batches(), rows.schema)
+
+    def _copy(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        if self._log.is_open:
+            self._database.copy(self._table, batches, schema)
+
+    def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
+        """Merge changes, in the epoch's transaction."""
+        key = [column.name for column in columns if column.is_key]
+        # A table that was made again may have another key.
+        has_key = sorted(key) == sorted(self.key)
+        if not has_key:
+            self._run(f"ALTER TABLE {self.name} DROP CONSTRAINT IF EXISTS {self._constraint}")
+        staged, names = (None, {}) if rows is None else self._stage(rows)
+        has_nulls = rows is not None and any(rows.column(name).null_count for name in key)
+        merge = RowMerge(self.name, staged, names, columns, policy, has_nulls)
+        for statement in merge.statements():
+            self._run(statement)
+        if not has_key:
+            self._make_key(key)
+            self._key = None
+
+    @property
+    def key(self) -> Sequence[str]:
+        """The columns by which rows are found."""
+        if self._key is None:
+            rows = self._database.run(
+                "SELECT a.attname FROM pg_constraint AS c JOIN pg_attribute AS a"
+                " ON a.attrelid = c.conrelid AND a.attnum = ANY (c.conkey)"
+                " WHERE c.conrelid = to_regclass($1) AND c.conname = $2",
+                self.name,
+                self._constraint,
+            )
+            self._key = [name for (name,) in rows]
+        return self._key
+
+    def _stage(self, rows: pa.Table) -> tuple[str, Mapping[str, str]]:
+        """Copy rows into a temporary table, and return its name and its columns' names.
+
+        The session keeps it: to make and drop one at each epoch would swell the system's catalogs.
+        """
+        staged, names = staged_rows(rows)
+        columns = ", ".join(
+            f"{field.name} {postgresql_type(field.type)}" for field in staged.schema
+        )
+        name = f"staged_{_digest(f'{self.name} {columns}')}"
+        self._run(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns})")
+        self._run(f"TRUNCATE pg_temp.{name}")
+        self._database.copy_temporary(name, staged)
+        return f"pg_temp.{name}", names
+
+    def read(self, spark: SparkSession, within: RowRange | None = None) -> DataFrame:
+        """Return the rows as they are now; see TableStore."""
+        schema = self._schema()
+        limits, values = self._limits(within, schema)
+        return self._frame(spark, schema, limits, values)
+
+    def _limits(
+        self, within: RowRange | None, schema: pa.Schema
+    ) -> tuple[str, Sequence[int | str]]:
+        """Return the condition for rows in a range, and its values; texts in Spanner's order."""
+        if within is None:
+            return "TRUE", ()
+        order = ' COLLATE "C"' if pa.types.is_string(schema.field(within.column).type) else ""
+        asked = {">=": within.least, "<=": within.greatest}
+        limits = {sign: limit for sign, limit in asked.items() if limit is not None}
+        column = identifier(within.column)
+        conditions = [f"{column}{order} {sign} ${n}" for n, sign in enumerate(limits, 1)]
+        inside = " AND ".join(conditions) or "TRUE"
+        return f"({column} IS NULL OR ({inside}))", list(limits.values())
+
+    def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
+        """Return the rows, and the low watermark that they have; None without one."""
+        schema = self._schema()
+        # Both at one moment.
+        with self._log.reader.snapshot():
+            marks = self._log.reader.run(
+                f"SELECT low_watermark, incomplete FROM {MARKS} WHERE pipeline = $1",
+                self._log.pipeline,
+            )
+            for low_watermark, incomplete in marks:
+                if low_watermark is None or self.source_table() in json.loads(incomplete):
+                    return None
+                return self._frame(spark, schema), datetime_to_rfc3339(low_watermark)
+        return None
+
+    def _frame(
+        self,
+        spark: SparkSession,
+        schema: pa.Schema,
+        condition: str = "TRUE",
+        values: Sequence[Any] = (),
+    ) -> DataFrame:
+        names = ", ".join(map(identifier, schema.names))
+        query = f"SELECT {names} FROM {self.name} WHERE {condition}"
+        rows = self._log.reader.rows(query, *values)
+        frame: DataFrame = spark.createDataFrame(rows.cast(schema))
+        return frame
+
+    def _run(self, statement: str) -> None:
+        self._database.run(statement)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _column(field: pa.Field, key: Sequence[str]) -> str:
+    """Return the definition of a column; a key's texts are in Spanner's order."""
+    kind = postgresql_type(field.type)
+    order = ' COLLATE "C"' if kind == _TEXT and field.name in key else ""
+    return f"{identifier(field.name)} {kind}{order}"

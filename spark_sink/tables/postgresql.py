@@ -1,0 +1,54 @@
+"""Mirrors in a PostgreSQL database: an epoch is one transaction, for all of them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from slackwater.spark_sink.formats import POSTGRESQL
+from slackwater.spark_sink.tables.database_store import DatabaseStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
+    from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
+    from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
+
+
+class Postgresql(DatabaseStore):
+    """The mirrors of one pipeline in a database.
+
+    Args:
+        root: the database's URL.
+        place: of staged epochs.
+        application: the pipeline's.
+    """
+
+    using: ClassVar[str] = POSTGRESQL
+
+    def __init__(self, root: str, place: EpochPlace, application: str) -> None:
+        self.root = root
+        self._place = place
+        self._application = application
+
+    @cached_property
+    def log(self) -> DatabaseLog:
+        """The log of all mirrors."""
+        # With Arrow, which the settings do without.
+        from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
+
+        return DatabaseLog(self.root or "", self._place, self._application)
+
+    def name(self, path: str) -> str:
+        """Return the table's name in PostgreSQL; Spark does not reach it."""
+        from slackwater.spark_sink.tables.in_postgresql.address import table_address
+
+        return table_address(path).quoted
+
+    def access(self, spark: SparkSession, path: str, application: str) -> PostgresqlAccess:  # noqa: ARG002
+        """Return the access to a mirror; see TableStore."""
+        from slackwater.spark_sink.tables.in_postgresql.address import table_address
+        from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
+
+        return PostgresqlAccess(self.log, table_address(path))

@@ -1,0 +1,235 @@
+"""A transaction in PostgreSQL leaves the rows that a merge of files does."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from slackwater.spark_sink.errors import PostgresqlError, PublishError
+from slackwater.spark_sink.output.disk_place import Disk
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.in_postgresql.address import TableAddress
+from slackwater.spark_sink.tables.in_postgresql.database import Database
+from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
+from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
+from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge
+from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
+from slackwater.spark_sink.tables.table_changes import MergeId, MergePolicy
+from tests.support.epoch_rows import low_watermark
+from tests.support.merged_tables import (
+    AT,
+    CLEARED,
+    COLUMNS,
+    MARKS,
+    SCHEMA,
+    File,
+    drawn,
+    latest_of,
+    plain,
+    rows_of,
+)
+from tests.support.postgres import new_postgres_url as new_postgres_url
+from tests.support.postgres import postgres_server as postgres_server
+
+
+@pytest.fixture(scope="module")
+def log(
+    new_postgres_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DatabaseLog]:
+    folder: Path = tmp_path_factory.mktemp("place")
+    url = new_postgres_url().replace("+psycopg", "")
+    log = DatabaseLog(url, Disk(folder, str(folder)), "slackwater orders")
+    log.take_over(lambda: None)
+    yield log
+    log.database.close()
+    log.reader.close()
+
+
+class Mirror:
+    """A mirror in PostgreSQL, and the same in a file."""
+
+    def __init__(self, log: DatabaseLog, schema: pa.Schema, key: Sequence[str] = ("Id",)) -> None:
+        self._log = log
+        self._schema = schema
+        self._file = File(schema.empty_table(), is_small=True, may_be_marked=False)
+        self.name = f'Order "{uuid.uuid4().hex}"'
+        self.access = PostgresqlAccess(log, TableAddress(None, self.name))
+        self.access.make(schema, {"slackwater.table": "Orders"}, key)
+
+    def merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
+        """Merge an epoch into the file, and by a transaction into PostgreSQL."""
+        merge = FileMerge([self._file], self._schema, rows, columns, policy, 50)
+        written = [rows.select(self._schema.names) for rows in merge.rows()]
+        there = pa.Table.from_pylist(self._file.current(), self._schema)
+        table = pa.concat_tables([there, *written])
+        self._file = File(table, is_small=True, may_be_marked=False)
+        self.commit(rows, columns, policy)
+
+    def commit(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
+        """Merge an epoch into PostgreSQL."""
+        [[number]] = self._log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
+        self._log.database.run("INSERT INTO numbers VALUES (1)")
+        at = low_watermark(number)
+        with self._log.committing(at, None, is_stated=False, incomplete=[]):
+            self.access.merge(rows, columns, MergeId("slackwater orders", at), policy)
+
+    def require_equal(self) -> None:
+        rows = self._log.reader.rows(f"SELECT * FROM {self.access.name}").to_pylist()
+        assert sorted(map(plain, rows)) == sorted(map(plain, rows_of([self._file])))
+
+
+@pytest.fixture(autouse=True)
+def numbers(log: DatabaseLog) -> None:
+    log.database.run("CREATE TABLE IF NOT EXISTS numbers (number bigint)")
+
+
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_random_epochs_leave_the_rows_of_a_merge_of_files(log: DatabaseLog, are_kept: bool) -> None:
+    choose = random.Random(5)
+    mirror = Mirror(log, pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())]))
+    for _ in range(150):
+        policy = MergePolicy(are_kept, choose.choice([None, None, None, CLEARED]))
+        is_absent = choose.random() < 0.2
+        columns = [
+            replace(column, absent_at=AT) if column.name == "B" and is_absent else column
+            for column in COLUMNS
+        ]
+        rows = latest_of(drawn(choose)) if choose.random() < 0.9 else None
+        mirror.merge(rows, columns, policy)
+        mirror.require_equal()
+
+
+def test_a_table_without_a_key_has_one_row(log: DatabaseLog) -> None:
+    columns = [column for column in COLUMNS if not column.is_key]
+    mirror = Mirror(log, pa.schema({"A": pa.string(), "B": pa.string()}), key=())
+    for values in ({"A": "x", "B": "y"}, {"A": "z", "B": None}):
+        rows = latest_of({1: ("whole", values)}).drop_columns(["Id"])
+        mirror.merge(rows, columns, MergePolicy(are_kept=False))
+        mirror.require_equal()
+    mirror.merge(latest_rows({}, columns), columns, MergePolicy(are_kept=False))
+    mirror.require_equal()
+
+
+def test_a_table_that_is_made_again_with_another_key_is_found_by_it(log: DatabaseLog) -> None:
+    mirror = Mirror(log, SCHEMA)
+    policy = MergePolicy(are_kept=False)
+    mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
+    columns = [replace(column, is_key=column.name == "A") for column in COLUMNS]
+    rows = latest_of({1: ("whole", {"A": "x", "B": "y"}), 2: ("whole", {"A": "z", "B": "y"})})
+    mirror.merge(rows, columns, replace(policy, cleared_at=CLEARED))
+    mirror.require_equal()
+    assert mirror.access.key == ["A"]
+    later = latest_of({1: ("whole", {"A": "x", "B": "new"}), 5: ("delete", {})})
+    mirror.merge(later.slice(0, 1), columns, policy)
+    mirror.require_equal()
+
+
+def test_an_epoch_that_is_there_is_not_merged_again(log: DatabaseLog) -> None:
+    mirror = Mirror(log, SCHEMA)
+    policy = MergePolicy(are_kept=False)
+    mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
+    [[last]] = log.reader.run("SELECT low_watermark FROM _slackwater")
+    with log.committing(last, None, is_stated=True, incomplete=[]):
+        rows = latest_of({1: ("delete", {})})
+        mirror.access.merge(rows, COLUMNS, MergeId("slackwater orders", last), policy)
+    mirror.require_equal()
+
+
+@pytest.mark.parametrize(
+    ("rows", "says", "hint"),
+    [
+        ({1: ("whole", {"A": "a\0b"})}, "invalid byte sequence", "PostgreSQL has no U+0000"),
+        ({1: ("whole", {"A": "x"})}, "foreign key", "Drop the foreign key"),
+    ],
+)
+def test_what_the_database_refuses_is_named_and_nothing_of_the_epoch_is_there(
+    log: DatabaseLog, rows: Any, says: str, hint: str
+) -> None:
+    mirror = Mirror(log, SCHEMA)
+    if says == "foreign key":
+        log.database.run('CREATE TABLE IF NOT EXISTS others ("A" text PRIMARY KEY)')
+        log.database.run(
+            f'ALTER TABLE {mirror.access.name} ADD FOREIGN KEY ("A") REFERENCES others'
+        )
+    other = Mirror(log, SCHEMA)
+    [[number]] = log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
+    policy, at = MergePolicy(are_kept=False), low_watermark(number)
+    merge_id = MergeId("slackwater orders", at)
+
+    def commit() -> None:
+        with log.committing(at, None, is_stated=False, incomplete=[]):
+            good = latest_of({1: ("whole", {"A": "x"})})
+            other.access.merge(good, COLUMNS, merge_id, policy)
+            mirror.access.merge(latest_of(rows), COLUMNS, merge_id, policy)
+
+    with pytest.raises(PostgresqlError, match=says) as refused:
+        commit()
+    assert refused.value.hint.startswith(hint)
+    other.require_equal()
+    mirror.require_equal()
+
+
+def test_an_operator_who_ends_connections_costs_an_attempt(log: DatabaseLog) -> None:
+    mirror = Mirror(log, SCHEMA)
+    policy = MergePolicy(are_kept=False)
+    [[pid]] = log.database.run("SELECT pg_backend_pid()")
+    log.reader.run("SELECT pg_terminate_backend($1::int)", pid)
+    with pytest.raises(PublishError, match="PostgreSQL"):
+        mirror.commit(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
+    mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
+    mirror.require_equal()
+
+
+def test_nothing_is_committed_by_itself_after_the_transactions_connection_is_lost(
+    log: DatabaseLog,
+) -> None:
+    first, second = Mirror(log, SCHEMA), Mirror(log, SCHEMA)
+    [[number]] = log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
+    at, rows = low_watermark(number), latest_of({1: ("whole", {"A": "x"})})
+    merge_id, policy = MergeId("slackwater orders", at), MergePolicy(are_kept=False)
+
+    def commit() -> None:
+        with log.committing(at, None, is_stated=False, incomplete=[]):
+            first.access.merge(rows, COLUMNS, merge_id, policy)
+            [[pid]] = log.database.run("SELECT pg_backend_pid()")
+            log.reader.run("SELECT pg_terminate_backend($1::int)", pid)
+            # Another table's, in a thread beside it.
+            for mirror in (first, second):
+                with suppress(PublishError):
+                    mirror.access.merge(rows, COLUMNS, merge_id, policy)
+
+    with pytest.raises(PublishError, match="connection was lost"):
+        commit()
+    first.require_equal()
+    second.require_equal()
+    assert log.reader.run("SELECT low_watermark FROM _slackwater") != [(at,)]
+
+
+def test_a_former_owner_commits_nothing_more(log: DatabaseLog, tmp_path: Path) -> None:
+    mirror = Mirror(log, SCHEMA)
+    former = log.owner
+    log.owner = "another process"
+    try:
+        with pytest.raises(PublishError, match="taken the pipeline over"):
+            mirror.commit(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, MergePolicy(False))
+    finally:
+        log.owner = former
+    mirror.require_equal()
+
+
+def test_a_database_that_is_not_there_is_the_users_mistake_and_a_server_is_the_worlds(
+    new_postgres_url: Callable[[], str],
+) -> None:
+    url = new_postgres_url().replace("+psycopg", "").replace("/test_", "/no_")
+    with pytest.raises(PostgresqlError, match="does not exist"):
+        Database(url, "tests").run("SELECT 1")
+    with pytest.raises(PublishError, match="Connection refused"):
+        Database("postgresql://127.0.0.1:1/x", "tests").run("SELECT 1")

@@ -1,0 +1,220 @@
+"""Tables in databases, epoch by epoch, through two owners: each kind in each database."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from slackwater.spark_sink.errors import AsOfTimeError, PublishError, SinkError
+from slackwater.spark_sink.output.bigquery import clients
+from slackwater.spark_sink.sink import RecreatedTables
+from slackwater.spark_sink.sinks import managed_tables
+from slackwater.spark_sink.tables.mirror_table import read_mirror
+from slackwater.timestamp import datetime_to_rfc3339
+from tests.support.bigquery import door as door
+from tests.support.bigquery import server as server
+from tests.support.database_places import (
+    COLUMNS,
+    SCANNED,
+    TABLE,
+    DatabasePlace,
+    deleted,
+    of_scan,
+    updated,
+)
+from tests.support.database_places import changelogs as changelogs
+from tests.support.database_places import in_postgresql as in_postgresql
+from tests.support.database_places import mirrors as mirrors
+from tests.support.database_places import upserted as upserted
+from tests.support.epoch_rows import (
+    START,
+    Mods,
+    frame,
+    inserts,
+    low_watermark,
+    of_two_tables,
+    record,
+    require_one_owner,
+    write,
+)
+from tests.support.handed_on import Tasks
+from tests.support.postgres import new_postgres_url as new_postgres_url
+from tests.support.postgres import postgres_server as postgres_server
+
+
+@pytest.fixture(params=["changelogs", "mirrors", "upserted", "in_postgresql"])
+def place(request: pytest.FixtureRequest) -> DatabasePlace:
+    place: DatabasePlace = request.getfixturevalue(request.param)
+    return place
+
+
+@pytest.fixture(params=["mirrors", "in_postgresql"])
+def consistent(request: pytest.FixtureRequest) -> DatabasePlace:
+    """Return a place of mirrors that are all of one time."""
+    place: DatabasePlace = request.getfixturevalue(request.param)
+    return place
+
+
+def test_one_owner_writes_each_epoch_once(place: DatabasePlace) -> None:
+    require_one_owner(place.spark, place.sink(), place.sink())
+    assert place.ids() == [2, 3, 4, 5, 6, 7]
+    assert place.ids("Keys") == [1, 2, 3]
+    assert place.stated() == datetime_to_rfc3339(low_watermark(3))
+
+
+@pytest.mark.parametrize("lost", ["requests", "answers"])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("changelogs", "AppendRows"),
+        ("changelogs", "FlushRows"),
+        ("mirrors", "AppendRows"),
+        ("mirrors", "FlushRows"),
+        ("mirrors", "BEGIN TRANSACTION"),
+        ("upserted", "AppendRows"),
+        ("upserted", "FlushRows"),
+        ("in_postgresql", "COPY"),
+        ("in_postgresql", "MERGE"),
+        ("in_postgresql", "COMMIT"),
+    ],
+)
+def test_an_epoch_whose_request_or_answer_is_lost_is_written_once(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    method: str,
+    lost: str,
+) -> None:
+    monkeypatch.setattr(clients, "_RETRY_S", 1.0)
+    place: DatabasePlace = request.getfixturevalue(kind)
+    _, tasks = place.owner()
+    tasks.write(1, *of_two_tables(1))
+
+    place.lose(method, lost)
+    with suppress(PublishError):
+        tasks.write(2, *of_two_tables(2))
+    with place.new_door():
+        _, tasks = place.owner()
+        tasks.write(2, *of_two_tables(2))
+        tasks.write(3, *of_two_tables(3))
+    assert place.ids() == [2, 3, 4, 5, 6, 7]
+    assert place.ids("Keys") == [1, 2, 3]
+
+
+def test_a_scan_goes_on_after_a_kill(place: DatabasePlace) -> None:
+    for chunks in (2, 3):
+        sink, _ = place.owner()
+        sink.begin_scan(place.spark, {TABLE: SCANNED, "Empty": SCANNED})
+        for chunk in range(chunks):
+            scanned = frame(place.spark, [of_scan(inserts(chunk, at=0))])
+            assert sink.add_scanned(scanned, chunk, START) == 1
+    assert place.stated() is None
+    sink.end_scan(place.spark, 3, START)
+    assert place.stated() == datetime_to_rfc3339(START)
+    write(place.spark, sink, 1, inserts(7, at=1))
+    assert place.ids() == [0, 1, 2, 7]
+    assert place.rows("Empty") == []
+    assert place.owner()[0].position(place.spark).complete == low_watermark(1)
+
+
+@pytest.mark.parametrize("kind", ["mirrors", "upserted", "in_postgresql"])
+def test_rows_are_updated_and_deleted_by_each_owner(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    place: DatabasePlace = request.getfixturevalue(kind)
+    _, tasks = place.owner()
+    tasks.write(1, inserts(1, 2, 3, at=1))
+    tasks.write(2, updated(1, "changed", at=2_000_000), deleted(2, at=2_000_001))
+    sink = place.sink()
+    assert sink.position(place.spark).complete == low_watermark(2)
+    tasks = Tasks(sink, place.spark)
+    tasks.write(3, deleted(3, at=3_000_000), inserts(4, at=3_000_001))
+    tasks.write(4, deleted(9, at=4_000_000))
+    assert place.names() == {1: "changed", 4: "n4"}
+    path = f"{place.at()['path']}/{TABLE}"
+    stated = read_mirror(place.spark, path, sink._format)
+    assert stated is not None
+    rows, at = stated
+    assert sorted((row["Id"], row["Name"]) for row in rows.collect()) == [(1, "changed"), (4, "n4")]
+    assert at == datetime_to_rfc3339(low_watermark(4)) == place.stated()
+
+
+def test_a_part_of_a_row_is_changed_and_an_epoch_may_be_too_large_for_the_driver(
+    consistent: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, tasks = consistent.owner()
+    columns = {"Id": "INT64", "Name": "STRING", "Fee": "INT64"}
+    whole: Mods = [({"Id": str(n)}, {"Name": f"n{n}", "Fee": "1"}, {}) for n in (1, 2)]
+    part: Mods = [({"Id": "1"}, {"Fee": "2"}, {})]
+    none: Mods = [({"Id": "2"}, {"Name": None}, {})]
+    tasks.write(1, record("INSERT", whole, columns, at=1))
+    tasks.write(2, record("UPDATE", part, columns, at=2))
+    with monkeypatch.context() as patched:
+        patched.setattr(managed_tables, "_SMALL_RECORDS_MAX", 0)
+        tasks.write(3, record("UPDATE", none, columns, at=3))
+    rows = {row["Id"]: (row["Name"], row["Fee"]) for row in consistent.rows()}
+    assert rows == {1: ("n1", 2), 2: (None, 1)}
+
+
+@pytest.mark.parametrize("deletes", ["apply", "mark"])
+def test_rows_of_a_former_table_are_gone_and_keys_may_be_null(
+    consistent: DatabasePlace, deletes: str
+) -> None:
+    sink, tasks = consistent.owner(deletes=deletes)
+    null: Mods = [({"Id": None}, {"Name": "null"}, {})]
+    tasks.write(1, inserts(1, 2, at=1), record("INSERT", null, COLUMNS, at=2))
+    again: Mods = [({"Id": None}, {"Name": "again"}, {})]
+    tasks.write(2, record("UPDATE", again, COLUMNS, at=2), deleted(2, at=3))
+
+    def present() -> dict[Any, Any]:
+        return {row["Id"]: row["Name"] for row in consistent.rows() if not row.get("_is_deleted")}
+
+    assert present() == {1: "n1", None: "again"}
+    sink.drop_recreated(RecreatedTables(tables={TABLE: low_watermark(2)}))
+    tasks.write(3, inserts(7, at=3_000_000))
+    assert present() == {7: "n7"}
+    assert len(consistent.rows()) == (1 if deletes == "apply" else 4)
+    sink.drop_recreated(RecreatedTables(columns={(TABLE, "Name"): low_watermark(3)}))
+    tasks.write(4, inserts(1, at=4_000_000, table="Keys"))
+    assert present() == {7: None}
+
+
+def test_a_version_as_of_a_time_is_refused(consistent: DatabasePlace) -> None:
+    sink, tasks = consistent.owner()
+    tasks.write(1, *of_two_tables(1))
+    with pytest.raises(AsOfTimeError, match="no versions by Spanner's time"):
+        sink.as_of(consistent.spark, None)
+
+
+def test_tables_of_others_are_left_alone(place: DatabasePlace) -> None:
+    remove = place.make_others()
+    _, tasks = place.owner()
+    with pytest.raises(SinkError, match="was not made by slackwater") as refused:
+        tasks.write(1, *of_two_tables(1))
+    assert refused.value.hint.startswith(place.refused_elsewhere)
+    remove()
+    place.owner()[1].write(1, *of_two_tables(1))
+    assert place.ids() == [2, 3]
+
+
+def test_a_database_that_was_emptied_or_restored_without_epochs_is_refused(
+    place: DatabasePlace,
+) -> None:
+    place.owner()[1].write(1, *of_two_tables(1))
+    place.forget()
+    with pytest.raises(SinkError, match="does not have the epoch") as refused:
+        place.owner()
+    assert refused.value.hint.endswith("restore both as of one time")
+
+
+def test_large_epochs_of_several_tables_are_written_at_the_same_time(
+    place: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", 0)
+    _, tasks = place.owner()
+    for epoch in (1, 2):
+        tasks.write(epoch, *(inserts(epoch, at=epoch, table=f"T{n}") for n in range(6)))
+    assert [place.ids(f"T{n}") for n in range(6)] == [[1, 2]] * 6
+    assert not list(place.folder.rglob("_staging/*/*/*"))
