@@ -29,7 +29,7 @@ class SinkChoice:
         folder: its output, below the pipeline's folder.
         folder_meaning: the content of that folder, for people.
         needs_servers: whether it sends to Kafka's brokers.
-        needs_dataset: whether it writes to a dataset of BigQuery's, and no folder.
+        url: of the database that it writes to, with {project} and {database}; empty for a folder.
         trigger: from one epoch's start to the next one's, if the default is too often.
     """
 
@@ -38,10 +38,11 @@ class SinkChoice:
     folder: str = "changes"
     folder_meaning: str = "Where epochs appear."
     needs_servers: bool = False
-    needs_dataset: bool = False
+    url: str = ""
     trigger: str = ""
 
 
+_DATASET: Final = "BigQuery's dataset, which has to be there."
 _STAGING: Final = "Where epochs wait for their audit."
 SINKS: Final[Mapping[str, SinkChoice]] = {
     "parquet": SinkChoice(
@@ -62,15 +63,22 @@ SINKS: Final[Mapping[str, SinkChoice]] = {
     "bigquery": SinkChoice(
         "Every change, appended to the table `changes` in BigQuery.",
         {"kind": "changelog", "format": "bigquery"},
-        folder_meaning="BigQuery's dataset, which has to be there.",
-        needs_dataset=True,
+        folder_meaning=_DATASET,
+        url="bq://{project}/{database}",
     ),
     "bigquery_mirror": SinkChoice(
         "A table in BigQuery for each of Spanner's, kept equal to it, all at one time.",
         {"kind": "mirror", "format": "bigquery"},
-        folder_meaning="BigQuery's dataset, which has to be there.",
-        needs_dataset=True,
+        folder_meaning=_DATASET,
+        url="bq://{project}/{database}",
         trigger="1m",
+    ),
+    "postgresql": SinkChoice(
+        "A table in PostgreSQL for each of Spanner's, kept equal to it, all at one time.",
+        {"kind": "mirror", "format": "postgresql"},
+        folder_meaning="The database, which has to be there. The password is that of PGPASSWORD, or"
+        " of libpq's passfile.",
+        url="postgresql://localhost/{database}",
     ),
     "changelogs": SinkChoice(
         "A table for each of Spanner's, with every change in typed columns; format delta,"
@@ -209,17 +217,17 @@ def sink_values(
         sink: a key of SINKS.
         path: the folder or URL below which everything is written.
         servers: Kafka's, if the sink needs them.
-        source: after which BigQuery's dataset is named; None for any name.
+        source: after which a database is named; None for any name.
     """
     choice = SINKS[sink]
-    dataset = "project/dataset"
+    names = {"project": "project", "database": "database"}
     if source is not None:
         # A dataset's name has no dash.
-        dataset = f"{source.project}/{source.database.replace('-', '_')}"
+        names = {"project": source.project, "database": source.database.replace("-", "_")}
     values = {
         **choice.keys,
         **({"options": {"kafka.bootstrap.servers": servers}} if choice.needs_servers else {}),
-        "path": f"bq://{dataset}" if choice.needs_dataset else _below(path, choice.folder),
+        "path": choice.url.format_map(names) or _below(path, choice.folder),
     }
     without_checkpoint = _parsed(values)
     if without_checkpoint is not None and without_checkpoint.has_expendable_checkpoint:

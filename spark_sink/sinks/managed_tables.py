@@ -75,7 +75,9 @@ class ManagedTableSettings(TableSettings, ABC):
         """Refuse names that folders and the tables in them can't have; see SinkSettings."""
         made = self.tables("")
         for table, columns in tables.items():
-            plain_name(table)
+            name = plain_name(table)
+            if isinstance(made, DatabaseStore):
+                made.name(f"{made.root}/{name}")
             require_possible_names(table, columns, made, self.table_properties)
 
     def tables(self, pipeline: str) -> TableStore:

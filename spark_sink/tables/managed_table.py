@@ -44,8 +44,7 @@ def require_possible_names(
     if properties.get(key) in values:
         return
     for column in columns:
-        begins = column.name.upper().startswith(tuple(table_format.beginnings_refused))
-        if begins or any(mark in table_format.marks_refused for mark in column.name):
+        if not table_format.takes_column(column.name):
             remedy = "leave the column out with filter.exclude_columns, or rename it"
             if values:
                 setting = f"{key}: {values[0]} in sink.table_properties"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from slackwater.spark_sink.formats import POSTGRESQL
 from slackwater.spark_sink.tables.database_store import DatabaseStore
+from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX, table_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +27,8 @@ class Postgresql(DatabaseStore):
     """
 
     using: ClassVar[str] = POSTGRESQL
+    # Those that each table has (PostgreSQL's documentation, "System Columns").
+    _SYSTEM_COLUMNS: ClassVar = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
     def __init__(self, root: str, place: EpochPlace, application: str) -> None:
         self.root = root
@@ -40,15 +43,16 @@ class Postgresql(DatabaseStore):
 
         return DatabaseLog(self.root or "", self._place, self._application)
 
+    def takes_column(self, name: str) -> bool:
+        """Return whether a column can have a name; see TableStore."""
+        return len(name.encode()) <= NAME_MAX and name not in self._SYSTEM_COLUMNS
+
     def name(self, path: str) -> str:
         """Return the table's name in PostgreSQL; Spark does not reach it."""
-        from slackwater.spark_sink.tables.in_postgresql.address import table_address
-
         return table_address(path).quoted
 
     def access(self, spark: SparkSession, path: str, application: str) -> PostgresqlAccess:  # noqa: ARG002
         """Return the access to a mirror; see TableStore."""
-        from slackwater.spark_sink.tables.in_postgresql.address import table_address
         from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
 
         return PostgresqlAccess(self.log, table_address(path))

@@ -42,6 +42,11 @@ class TableStore(ABC):
         """Return whether a column of one type in Spark SQL is as the tables have another one."""
         return stored == wanted
 
+    def takes_column(self, name: str) -> bool:
+        """Return whether a column can have a name."""
+        begins = name.upper().startswith(tuple(self.beginnings_refused))
+        return not begins and not any(mark in self.marks_refused for mark in name)
+
     @abstractmethod
     def name(self, path: str) -> str:
         """Return a table's quoted name in Spark SQL, in a session with session_settings()."""

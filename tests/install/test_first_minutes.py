@@ -14,12 +14,13 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -36,11 +37,15 @@ from slackwater.config.new_file import SINKS
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
+from slackwater.spark_sink.errors import PostgresqlError
+from slackwater.spark_sink.tables.in_postgresql.database import Database
 from tests.install.environments import Environment, new_environment, run
 from tests.support.bigquery import BigQueryServer, bigquery_server
 from tests.support.emulators import NewDatabase
 from tests.support.kafka_broker import kafka_broker as kafka_broker
 from tests.support.kafka_broker import read_topics, spark_conf
+from tests.support.postgres import running_server
+from tests.support.postgres_door import door_before
 from tests.support.truths import truth_of
 
 TABLES = ("Customers", "Orders", "Payments")
@@ -52,7 +57,7 @@ TOGETHER = (
     # In `make test` on the newer Spark alone.
     ("iceberg", "mirror", "parquet"),
     ("mirror", "changelogs", "json", "delta"),
-    ("kafka", "spark", "orc"),
+    ("kafka", "spark", "orc", "postgresql"),
     # The options by which its stand-in is reached are no other sink's.
     ("bigquery", "bigquery_mirror"),
 )
@@ -154,8 +159,12 @@ def test_what_init_writes_lands_every_change_since_the_command(
         warehouse = request.getfixturevalue("warehouse") if sink in IN_BIGQUERY else None
         if warehouse:
             home.variables["SLACKWATER_SINK_STORAGE_OPTIONS"] = json.dumps(warehouse.options)
+        postgres = request.getfixturevalue("postgres") if sink == "postgresql" else None
+        if postgres:
+            home.variables.update(postgres.variables)
+        servers = Servers(broker, warehouse, postgres)
         name = "" if is_alone else f"{sink}-{len(pipelines)}"
-        pipelines.append(begun(sink, sources[kind], home, Servers(broker, warehouse), name))
+        pipelines.append(begun(sink, sources[kind], home, servers, name))
     if is_alone:
         assert_ok(home.command("check").splitlines())
     with running(home, file_of_all(home, pipelines)) as said:
@@ -189,11 +198,42 @@ def warehouse() -> Iterator[Warehouse]:
 
 
 @dataclass(frozen=True)
+class Postgres:
+    """A server, and the variables of libpq's by which a pipeline reaches it at localhost."""
+
+    url: str
+    variables: Mapping[str, str]
+
+    def database(self, name: str) -> Database:
+        return Database(self.url.replace("/postgres?", f"/{name}?"), "tests")
+
+    def make(self, name: str) -> None:
+        with closing(self.database("postgres")) as maintenance:
+            maintenance.run(f"CREATE DATABASE {name}")
+
+    def mirrors(self, name: str) -> dict[str, list[str]] | None:
+        with closing(self.database(name)) as database, suppress(PostgresqlError):
+            rows = {t: database.rows(f'SELECT * FROM "{t}"').to_pylist() for t in TABLES}
+            return {table: keys(of_it, table) for table, of_it in rows.items()}
+        return None
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    with running_server() as url:
+        plain = url.replace("+psycopg", "")
+        with door_before(plain) as door:
+            port = str(urlsplit(door.url).port)
+            yield Postgres(plain, {"PGPORT": port, "PGUSER": "postgres"})
+
+
+@dataclass(frozen=True)
 class Servers:
-    """Where some sinks write: Kafka's broker, and BigQuery."""
+    """Where some sinks write: Kafka's broker, BigQuery, and PostgreSQL."""
 
     broker: str | None
     warehouse: Warehouse | None
+    postgres: Postgres | None
 
 
 class Source:
@@ -211,7 +251,9 @@ class Source:
         self._load = Load(self.stream, dialect, seed=5)
         self._load.run(transactions_per_second=20, seconds=0.5)
         self.number = 0
-        self.dataset = f"{self.stream.project}.{self.stream.database.replace('-', '_')}"
+        # As `init` names a database after it.
+        self.schema = self.stream.database.replace("-", "_")
+        self.dataset = f"{self.stream.project}.{self.schema}"
 
     def write(self) -> None:
         """Write, and note the number of transactions, or of Kafka's messages."""
@@ -245,17 +287,24 @@ class Written:
 
     def has_landed(self, said: Path) -> bool:
         """Return whether just what was written since the command has landed."""
-        if self.sink in ("mirror", "bigquery_mirror"):
-            warehouse, dataset = self.servers.warehouse, self.source.dataset
-            there = mirrors_in(warehouse.server, dataset) if warehouse else mirrors(self.output)
-            return there == spanners(self.source.stream, self.source.dialect)
+        if self.sink in ("mirror", "bigquery_mirror", "postgresql"):
+            return self.mirrored() == spanners(self.source.stream, self.source.dialect)
         if self.sink == "spark":
             epochs = re.findall(rf"event=epoch pipeline={self.name} .*", said.read_text())
             counts = re.findall(r" transactions=(\d+)", "\n".join(epochs))
             return " INSERT|" in said.read_text() and sum(map(int, counts)) == self.source.number
         return len(self.seen() - self.before) == self.source.number
 
+    def mirrored(self) -> dict[str, list[str]] | None:
+        if self.servers.postgres:
+            return self.servers.postgres.mirrors(self.source.schema)
+        if self.servers.warehouse:
+            return mirrors_in(self.servers.warehouse.server, self.source.dataset)
+        return mirrors(self.output)
+
     def seen(self) -> set[str]:
+        if self.servers.postgres:
+            return set()
         if self.servers.warehouse:
             return of_bigquery(self.servers.warehouse.server, self.source.dataset)
         return seen_changes(self.sink, self.output, self.servers.broker)
@@ -274,6 +323,8 @@ def begun(sink: str, source: Source, home: Home, servers: Servers, name: str) ->
         options += ["--pipeline", name]
     if servers.warehouse:
         servers.warehouse.server.client.create_dataset(source.dataset, exists_ok=True)
+    if servers.postgres:
+        servers.postgres.make(source.schema)
     assert_ok(home.command("init", *options, "--check").splitlines()[1:])
     name = name or CHANGE_STREAM.lower()
     written = Written(name, file, sink, source, home.folder / "out" / name, servers)

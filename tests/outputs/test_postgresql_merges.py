@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -177,6 +178,63 @@ def test_what_the_database_refuses_is_named_and_nothing_of_the_epoch_is_there(
     mirror.require_equal()
 
 
+def test_an_epoch_may_change_tables_in_any_order_if_foreign_keys_are_deferred(
+    log: DatabaseLog,
+) -> None:
+    parent, child = Mirror(log, SCHEMA), Mirror(log, SCHEMA)
+    key = f'FOREIGN KEY ("Id") REFERENCES {parent.access.name} ("Id")'
+    deferred = "DEFERRABLE INITIALLY DEFERRED"
+    log.database.run(f"ALTER TABLE {child.access.name} ADD {key} {deferred}")
+    [[number]] = log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
+    log.database.run("INSERT INTO numbers VALUES (1)")
+    at, rows = low_watermark(number), latest_of({1: ("whole", {"A": "x"})})
+    with log.committing(at, None, is_stated=False, incomplete=[]):
+        for mirror in (child, parent):
+            merge_id = MergeId("slackwater orders", at)
+            mirror.access.merge(rows, COLUMNS, merge_id, MergePolicy(are_kept=False))
+    assert log.reader.run(f"SELECT COUNT(*) FROM {child.access.name}") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("statements", "says", "hint"),
+    [
+        ((), None, ""),
+        (
+            ("ALTER DATABASE {} SET default_transaction_read_only = on",),
+            "read-only transaction",
+            "Name the primary server",
+        ),
+        (
+            ("CREATE ROLE {}", "ALTER DATABASE {} SET role = {}"),
+            "permission denied for schema public",
+            "Grant the role CREATE",
+        ),
+    ],
+    ids=["right", "standby", "no right"],
+)
+def test_check_names_what_is_wrong_with_a_database(
+    new_postgres_url: Callable[[], str],
+    tmp_path: Path,
+    statements: Sequence[str],
+    says: str | None,
+    hint: str,
+) -> None:
+    url = new_postgres_url().replace("+psycopg", "")
+    name = urlsplit(url).path.strip("/")
+    with closing(Database(url, "tests")) as admin:
+        for statement in statements:
+            admin.run(statement.replace("{}", name))
+    log = DatabaseLog(url, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    if says is None:
+        log.check()
+        assert log.reader.run("SELECT to_regclass('_slackwater') IS NULL") == [(True,)]
+    else:
+        with pytest.raises(PostgresqlError, match=says) as refused:
+            log.check()
+        assert refused.value.hint.startswith(hint)
+    log.reader.close()
+
+
 def test_an_operator_who_ends_connections_costs_an_attempt(log: DatabaseLog) -> None:
     mirror = Mirror(log, SCHEMA)
     policy = MergePolicy(are_kept=False)
@@ -211,6 +269,43 @@ def test_nothing_is_committed_by_itself_after_the_transactions_connection_is_los
     first.require_equal()
     second.require_equal()
     assert log.reader.run("SELECT low_watermark FROM _slackwater") != [(at,)]
+
+
+def test_a_statement_that_holds_a_table_for_long_costs_an_attempt(log: DatabaseLog) -> None:
+    mirror, policy = Mirror(log, SCHEMA), MergePolicy(are_kept=False)
+    log.database.run("SET lock_timeout = '100ms'")
+    with log.reader.trial():
+        log.reader.run(f"LOCK TABLE {mirror.access.name}")
+        with pytest.raises(PublishError, match="lock timeout"):
+            mirror.commit(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
+    mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
+    mirror.require_equal()
+
+
+def test_a_successor_ends_the_transaction_of_an_owner_that_is_frozen_in_it(
+    log: DatabaseLog, new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    url, place = new_postgres_url().replace("+psycopg", ""), Disk(tmp_path, str(tmp_path))
+    former, successor, neighbour = (
+        DatabaseLog(url, place, f"slackwater {name}") for name in ("orders", "orders", "others")
+    )
+    former.take_over(lambda: None)
+    neighbour.take_over(lambda: None)
+
+    def freeze() -> None:
+        with former.committing(low_watermark(1), None, is_stated=True, incomplete=[]):
+            assert successor.take_over(lambda: None) is None
+
+    with pytest.raises(PublishError):
+        freeze()
+    with successor.committing(low_watermark(1), None, is_stated=True, incomplete=[]):
+        pass
+    with neighbour.committing(low_watermark(1), None, is_stated=True, incomplete=[]):
+        pass
+    with pytest.raises(PublishError, match="taken the pipeline over"):
+        freeze()
+    for one in (former, successor, neighbour):
+        one.database.close()
 
 
 def test_a_former_owner_commits_nothing_more(log: DatabaseLog, tmp_path: Path) -> None:

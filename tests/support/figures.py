@@ -108,6 +108,10 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "a minute without progress": _REOPENED,
         "three heartbeats": _STALL,
     },
+    "postgresql.md": {
+        "above 63 bytes": "spark_sink/tables/in_postgresql/address.py::NAME_MAX: Final = 63",
+        "30 seconds": "spark_sink/tables/in_postgresql/database.py::lock_timeout = '30s'",
+    },
     "bigquery.md": {
         "10 MB at least": _BIGQUERY,
         "takes 30 MB, and 20 MB for": _BILLED,

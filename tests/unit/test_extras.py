@@ -45,6 +45,11 @@ NEEDING: dict[str, dict[str, Any]] = {
 }
 
 
+IN_POSTGRESQL: dict[str, Any] = {
+    "sink": SINK | {"kind": "mirror", "format": "postgresql", "path": "postgresql://h/d"}
+}
+
+
 def without(
     extras: Collection[str], program: str, *arguments: str, folder: Path
 ) -> subprocess.CompletedProcess[str]:
@@ -93,7 +98,12 @@ def test_a_changelog_in_files_runs_without_any_other_extra(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("values", NEEDING.values(), ids=NEEDING)
+def test_mirrors_in_postgresql_need_its_driver() -> None:
+    values = {"pipeline": "orders", "source": SOURCE} | IN_POSTGRESQL
+    assert needed(Settings.model_validate(values)) == ["spark", "postgres"]
+
+
+@pytest.mark.parametrize("values", [*NEEDING.values(), IN_POSTGRESQL])
 def test_the_store_is_asked_and_settings_are_loaded_without_what_a_pipeline_needs(
     values: dict[str, Any], tmp_path: Path
 ) -> None:

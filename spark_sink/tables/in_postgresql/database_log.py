@@ -188,7 +188,7 @@ class DatabaseLog:
             PostgresqlError: the server is too old or a standby, or a right is missing.
             PublishError: the server does not answer.
         """
-        version = int(one(self.reader.run("SHOW server_version_num")))
+        version = int(one(self.reader.run("SELECT current_setting('server_version_num')")))
         if version < _VERSION_MIN:
             raise PostgresqlError(
                 f"the server is PostgreSQL {version // 10_000}, which has no MERGE.",

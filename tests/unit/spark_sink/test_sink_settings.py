@@ -13,7 +13,7 @@ from slackwater.commands.sql_views import views
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
 from slackwater.errors import SettingsError
-from slackwater.spark_sink.errors import PartialRowError
+from slackwater.spark_sink.errors import PartialRowError, SinkError
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
@@ -21,6 +21,7 @@ from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sinks.registry import sink_kinds, spark_confs
 from slackwater.spark_sink.sinks.table_settings import TableSettings
+from slackwater.spark_sink.sql.columns import Column
 from tests.unit.config.test_settings import MINIMAL, load, problems
 
 KAFKA = {
@@ -148,6 +149,57 @@ def test_what_does_not_go_with_bigquery_is_named(
     tmp_path: Path, sink: dict[str, Any], problem: str
 ) -> None:
     assert problem in problems(tmp_path, text(BIGQUERY | sink))
+
+
+POSTGRESQL = {
+    "kind": "mirror",
+    "format": "postgresql",
+    "path": "postgresql://user@host:5432/shop?sslmode=require",
+    "checkpoint": "out/checkpoint",
+}
+
+
+def test_mirrors_in_postgresql_are_staged_beside_the_checkpoint(tmp_path: Path) -> None:
+    sink = loaded(tmp_path, POSTGRESQL).sink
+    assert sink.place_path == abspath("out/checkpoint-log")
+    assert sink.path == POSTGRESQL["path"]
+
+
+@pytest.mark.parametrize(
+    ("sink", "problem"),
+    [
+        ({"kind": "changelogs"}, "'postgresql' is not a format of kind changelogs"),
+        ({"kind": "changelog"}, "'postgresql' is not a format of kind changelog"),
+        ({"path": "out/mirrors"}, "format postgresql goes with a path such as postgresql://user@"),
+        ({"format": "delta"}, "format postgresql goes with a path such as postgresql://user@"),
+        ({"path": "bq://shop/lake"}, "format postgresql goes with a path such as postgresql://"),
+        ({"path": "postgresql://host"}, "which names no database of PostgreSQL's"),
+        ({"keep_versions": "1h"}, "keep_versions does not go with format postgresql"),
+        ({"consistency": "table"}, "consistency: table goes with format bigquery"),
+    ],
+)
+def test_what_does_not_go_with_postgresql_is_named(
+    tmp_path: Path, sink: dict[str, Any], problem: str
+) -> None:
+    assert problem in problems(tmp_path, text(POSTGRESQL | sink))
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "says"),
+    [
+        ("T" * 64, "Name", "names of 63 bytes at most"),
+        ("T", "N" * 64, "postgresql does not take that name"),
+        ("T", "xmin", "postgresql does not take that name"),
+    ],
+)
+def test_a_name_that_postgresql_would_cut_or_has_is_refused(
+    tmp_path: Path, table: str, column: str, says: str
+) -> None:
+    columns = [Column("Id", "INT64", True), Column(column, "STRING(MAX)", False)]
+    sink = loaded(tmp_path, POSTGRESQL).sink
+    sink.check_tables({"T" * 63: [columns[0]], "archive.Notes": [columns[0]]})
+    with pytest.raises(SinkError, match=says):
+        sink.check_tables({table: columns})
 
 
 def test_views_for_spark_are_not_made_over_bigquery(tmp_path: Path) -> None:
