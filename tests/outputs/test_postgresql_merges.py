@@ -173,6 +173,7 @@ def test_what_the_database_refuses_is_named_and_nothing_of_the_epoch_is_there(
 
     with pytest.raises(PostgresqlError, match=says) as refused:
         commit()
+    assert refused.value.message.startswith(mirror.access.name)
     assert refused.value.hint.startswith(hint)
     other.require_equal()
     mirror.require_equal()

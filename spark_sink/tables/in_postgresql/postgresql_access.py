@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -154,9 +155,24 @@ class PostgresqlAccess(DatabaseAccess):
 
     def _copy(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         if self._log.is_open:
-            self._database.copy(self._table, batches, schema)
+            with self._named():
+                self._database.copy(self._table, batches, schema)
 
     def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
+        with self._named():
+            self._merge_rows(rows, columns, policy)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have errors name the mirror."""
+        try:
+            yield
+        except PostgresqlError as error:
+            raise PostgresqlError(f"{self.name}: {error.message}", error.hint) from error
+
+    def _merge_rows(
+        self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy
+    ) -> None:
         """Merge changes, in the epoch's transaction."""
         key = [column.name for column in columns if column.is_key]
         # A table that was made again may have another key.
@@ -192,9 +208,7 @@ class PostgresqlAccess(DatabaseAccess):
         The session keeps it: to make and drop one at each epoch would swell the system's catalogs.
         """
         staged, names = staged_rows(rows)
-        columns = ", ".join(
-            f"{field.name} {postgresql_type(field.type)}" for field in staged.schema
-        )
+        columns = ", ".join(_column(field, ()) for field in staged.schema)
         name = f"staged_{_digest(f'{self.name} {columns}')}"
         self._run(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns})")
         self._run(f"TRUNCATE pg_temp.{name}")

@@ -20,6 +20,7 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     IS_DELETED,
     IS_MARKED_DELETED,
     IS_WHOLE,
+    LATEST,
 )
 from slackwater.spark_sink.tables.table_changes import MergePolicy
 from slackwater.timestamp import datetime_to_rfc3339
@@ -32,7 +33,7 @@ class RowMerge:
     Attributes:
         target: the mirror's name in SQL.
         staged: the name of the temporary table with the rows; None for no rows.
-        names: the columns of that table by those of latest_rows().
+        names: the columns of that table in SQL, by those of latest_rows().
         columns: of the rows, which the mirror has.
         policy: for deleted and unchanged rows.
         has_null_keys: a key has a part that is NULL.
@@ -115,9 +116,16 @@ class RowMerge:
 
 
 def staged_rows(rows: pa.Table) -> tuple[pa.Table, dict[str, str]]:
-    """Return rows of latest_rows() under short names, and these names by the columns'."""
-    names = {name: f"c{number}" for number, name in enumerate(rows.column_names)}
-    return rows.rename_columns(list(names.values())), names
+    """Return rows as they are staged, and the names there in SQL by those of latest_rows().
+
+    With the beginning of IS_CHANGED a name could be too long.
+    """
+    names = [
+        f"{LATEST}{number}" if name.startswith(IS_CHANGED) else name
+        for number, name in enumerate(rows.column_names)
+    ]
+    staged = rows.rename_columns(names)
+    return staged, dict(zip(rows.column_names, map(identifier, names), strict=True))
 
 
 def _marked_at(cleared_at: datetime) -> str:
