@@ -1,10 +1,11 @@
-"""Tables in BigQuery by the commands: a mirror that others damage, and Datastream's columns."""
+"""Tables in databases by the commands: mirrors that others damage, and Datastream's columns."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from slackwater.config.load import load_settings
 from slackwater.errors import SettingsError
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
+from slackwater.spark_sink.tables.in_postgresql.database import Database
 from slackwater.timestamp import format_rfc3339
 from tests.outputs.in_bigquery import BigQueryLooker
 from tests.proofs.mirrors import Seen
@@ -26,6 +28,8 @@ from tests.support.bigquery import server as server
 from tests.support.command_line import output_of, slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.mixed_load import MixedLoad
+from tests.support.postgres import new_postgres_url as new_postgres_url
+from tests.support.postgres import postgres_server as postgres_server
 from tests.support.services import settings
 
 # Datastream's documentation, "BigQuery destination": those of the write mode append-only.
@@ -48,22 +52,51 @@ def write_settings(stream: ChangeStream, folder: Path, start: str, **sink: Any) 
     return path
 
 
+@dataclass(frozen=True)
+class Destination:
+    """Mirrors in a database.
+
+    Attributes:
+        sink: what the settings have of it.
+        run: runs a statement there.
+        table: the name of a table in its SQL.
+    """
+
+    sink: dict[str, Any]
+    run: Callable[[str], object]
+    table: str
+
+
+@pytest.fixture(params=["transaction", "table", "postgresql"])
+def destination(request: pytest.FixtureRequest) -> Iterator[Destination]:
+    if request.param == "postgresql":
+        url = request.getfixturevalue("new_postgres_url")().replace("+psycopg", "")
+        with closing(Database(url, "tests")) as database:
+            yield Destination({"format": "postgresql", "path": url}, database.run, '"Singers"')
+        return
+    server: BigQueryServer = request.getfixturevalue("server")
+    options = server.options(request.getfixturevalue("door"))
+    dataset = f"of_{request.param}"
+    server.client.create_dataset(dataset)
+    place = {"path": f"bq://{PROJECT}/{dataset}", "storage_options": options}
+    sink = {**place, "consistency": request.param}
+    yield Destination(sink, server.query, f"`{PROJECT}.{dataset}.Singers`")
+
+
 @pytest.mark.usefixtures("commands_here")
 def test_a_mirror_is_scanned_and_what_others_damage_is_found_and_repaired(
     new_database: NewDatabase,
-    server: BigQueryServer,
-    door: Door,
+    destination: Destination,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dialect = Dialect.GOOGLE_STANDARD_SQL
-    ddl = mixed_load.ddl(dialect, "OLD_AND_NEW_VALUES")
+    ddl = mixed_load.ddl(dialect, "NEW_ROW")
     stream = new_database(dialect, ddl, mixed_load.CHANGE_STREAM)
     load = MixedLoad(stream, dialect, seed=3)
     for _ in range(60):
         load.transaction()
-    options = server.options(door)
-    write_settings(stream, tmp_path, "now", kind="mirror", storage_options=options)
+    write_settings(stream, tmp_path, "now", kind="mirror", **destination.sink)
     monkeypatch.chdir(tmp_path)
 
     def command(*words: str) -> str:
@@ -78,9 +111,14 @@ def test_a_mirror_is_scanned_and_what_others_damage_is_found_and_repaired(
     require_equal()
     for _ in range(20):
         load.transaction()
-    singers = f"`{PROJECT}.{DATASET}.Singers`"
-    server.query(f"UPDATE {singers} SET Counts = [7] WHERE Id = (SELECT MIN(Id) FROM {singers})")
-    server.query(f"DELETE FROM {singers} WHERE Id = (SELECT MAX(Id) FROM {singers})")
+    singers, key, counts = destination.table, "Id", "Counts = [7]"
+    if singers.startswith('"'):
+        key, counts = '"Id"', "\"Counts\" = '{7}'"
+    for change, of in (
+        (f"UPDATE {singers} SET {counts}", "MIN"),
+        (f"DELETE FROM {singers}", "MAX"),
+    ):
+        destination.run(f"{change} WHERE {key} = (SELECT {of}({key}) FROM {singers})")
     damaged = slackwater("verify", "--table", "Singers", "--repair")
     assert damaged.returncode == 1, damaged.stderr
     assert "rescan of Singers requested" in damaged.stderr
