@@ -112,8 +112,7 @@ class ManagedTable(ABC):
         is_new = self._schema is None
         if is_new:
             properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}
-            key = [column.name for column in columns if column.is_key]
-            self._access.create(self._column_definitions(columns), properties, key)
+            self._access.create(self._column_definitions(columns), properties, columns)
             self._load_schema()
         if self._fits(columns):
             return is_new

@@ -217,7 +217,7 @@ class MirrorTable(ManagedTable):
     def _missing_columns(self, columns: Sequence[Column]) -> list[MissingColumn]:
         types = self._types()
         return [
-            MissingColumn(None, column.name, column.spark_type)
+            MissingColumn(None, column.name, column.spark_type, column.spanner_type)
             for column in columns
             if not self._format.holds(types.get(column.name.lower(), ""), column.spark_type)
         ]

@@ -51,13 +51,15 @@ class TableAccess(ABC):
         """Return the columns as they are now."""
 
     @abstractmethod
-    def create(self, definitions: str, properties: Mapping[str, str], key: Sequence[str]) -> None:
+    def create(
+        self, definitions: str, properties: Mapping[str, str], columns: Sequence[Column]
+    ) -> None:
         """Create the table.
 
         Args:
             definitions: the columns as CREATE TABLE lists them.
             properties: the table's.
-            key: the columns of the primary key, by which rows are found.
+            columns: those of the Spanner table.
 
         Raises:
             FileSystemError, PublishError: see TableFiles.take_over() and TableCommits.open().

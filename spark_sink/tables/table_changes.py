@@ -90,8 +90,10 @@ class MissingColumn(NamedTuple):
         struct: the column that the field belongs to; None for a column.
         name: not quoted.
         kind: the type in Spark SQL.
+        spanner_type: the type in Spanner; empty for a struct or its field.
     """
 
     struct: str | None
     name: str
     kind: str
+    spanner_type: str = ""

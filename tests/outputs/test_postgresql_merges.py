@@ -57,13 +57,15 @@ def log(
 class Mirror:
     """A mirror in PostgreSQL, and the same in a file."""
 
-    def __init__(self, log: DatabaseLog, schema: pa.Schema, key: Sequence[str] = ("Id",)) -> None:
+    def __init__(
+        self, log: DatabaseLog, schema: pa.Schema, columns: Sequence[Column] = COLUMNS
+    ) -> None:
         self._log = log
         self._schema = schema
         self._file = File(schema.empty_table(), is_small=True, may_be_marked=False)
         self.name = f'Order "{uuid.uuid4().hex}"'
         self.access = PostgresqlAccess(log, TableAddress(None, self.name))
-        self.access.make(schema, {"slackwater.table": "Orders"}, key)
+        self.access.make(schema, {"slackwater.table": "Orders"}, columns)
 
     def merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
         """Merge an epoch into the file, and by a transaction into PostgreSQL."""
@@ -110,7 +112,7 @@ def test_random_epochs_leave_the_rows_of_a_merge_of_files(log: DatabaseLog, are_
 
 def test_a_table_without_a_key_has_one_row(log: DatabaseLog) -> None:
     columns = [column for column in COLUMNS if not column.is_key]
-    mirror = Mirror(log, pa.schema({"A": pa.string(), "B": pa.string()}), key=())
+    mirror = Mirror(log, pa.schema({"A": pa.string(), "B": pa.string()}), columns)
     for values in ({"A": "x", "B": "y"}, {"A": "z", "B": None}):
         rows = latest_of({1: ("whole", values)}).drop_columns(["Id"])
         mirror.merge(rows, columns, MergePolicy(are_kept=False))

@@ -213,16 +213,19 @@ class InPostgresql(Written):
     def rows(self, sink: Sink, table: str) -> list[dict[str, Any]]:
         del sink
         rows = self._database.rows(f'SELECT * FROM "{table}"')
-        schema = pa.schema([(field.name, with_decimals(field.type)) for field in rows.schema])
-        typed: list[dict[str, Any]] = rows.cast(schema).to_pylist()
-        return typed
+        schema = pa.schema([(f.name, plain_type(f.type, TYPED.get(f.name))) for f in rows.schema])
+        typed = rows.cast(schema).to_pylist()
+        # The driver has a text of its own for a numeric that is none.
+        return [{k: "NaN" if v == "nan" else v for k, v in row.items()} for row in typed]
 
 
-def with_decimals(kind: pa.DataType) -> pa.DataType:
+def plain_type(kind: pa.DataType, value: Any) -> pa.DataType:
     """Return a type of the driver's, which has numerics as texts of a type of its own."""
     if pa.types.is_list(kind):
-        return pa.list_(with_decimals(kind.value_type))
-    return pa.decimal128(38, 9) if isinstance(kind, pa.OpaqueType) else kind
+        return pa.list_(plain_type(kind.value_type, value))
+    if isinstance(kind, pa.OpaqueType):
+        return pa.string() if isinstance(value, str) else pa.decimal128(38, 9)
+    return kind
 
 
 @pytest.fixture(

@@ -39,4 +39,7 @@ VALUES: Final[list[tuple[str, Any, Any]]] = [
     ("double precision[]", ["Infinity", 1.5], [float("inf"), 1.5]),
     ("ARRAY<FLOAT32>(vector_length=>2)", [0.5, 1], [0.5, 1.0]),
     ("shop.State", "PAID", "PAID"),
+    ("UUID", "f9168c5e-ceb2-4faa-b6bf-329bf39fa1e4", "f9168c5e-ceb2-4faa-b6bf-329bf39fa1e4"),
+    ("ARRAY<JSON>", ['{"b": [1.50]}', None], ['{"b": [1.50]}', None]),
+    ("INTERVAL", "P1Y2M3DT4H5M6.789123456S", "P1Y2M3DT4H5M6.789123456S"),
 ]

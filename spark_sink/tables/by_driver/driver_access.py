@@ -86,7 +86,7 @@ class DriverAccess(TableAccess):
         self,
         definitions: str,
         properties: Mapping[str, str],
-        key: Sequence[str],  # noqa: ARG002
+        columns: Sequence[Column],  # noqa: ARG002
     ) -> None:
         """Create the table; see TableAccess."""
         self._files.take_over(self._spark)

@@ -116,8 +116,11 @@ class BigQueryAccess(DatabaseAccess):
             raise BigQueryError(f"{self._id}: the table is gone.")
         return table
 
-    def create(self, definitions: str, properties: Mapping[str, str], key: Sequence[str]) -> None:
+    def create(
+        self, definitions: str, properties: Mapping[str, str], columns: Sequence[Column]
+    ) -> None:
         """Make the table; see TableAccess."""
+        key = [column.name for column in columns if column.is_key]
         fields = fields_of(schema_of_columns(definitions))
         stated = {**properties, **self._log.properties()}
         made = {

@@ -8,6 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from slackwater.column_types import element_type
+
 _TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.int64(): "bigint",
     pa.int32(): "integer",
@@ -19,15 +21,34 @@ _TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.date32(): "date",
     pa.timestamp("us", "UTC"): "timestamp with time zone",
 }
+# Of columns that hold Spanner's texts as they are, by what Spanner calls their types.
+_NATIVE: Final[Mapping[str, str]] = {
+    "JSON": "json",
+    "PG_JSONB": "json",
+    "jsonb": "json",
+    "UUID": "uuid",
+    "uuid": "uuid",
+    "PG_NUMERIC": "numeric",
+    "numeric": "numeric",
+}
+# Types that somebody may have given such a column are as good.
+_CAST: Final = frozenset({*_NATIVE.values(), "jsonb", "character varying", "interval"})
 _ARROW: Final = {name: kind for kind, name in _TYPES.items()}
 _ARRAY: Final = "[]"
 _NUMERIC: Final = re.compile(r"numeric\((\d+),(\d+)\)")
 
 
-def postgresql_type(kind: pa.DataType) -> str:
-    """Return the type of a column in SQL."""
+def postgresql_type(kind: pa.DataType, spanner_type: str = "") -> str:
+    """Return the type of a column in SQL.
+
+    Args:
+        kind: in Arrow.
+        spanner_type: in Spanner.
+    """
     if pa.types.is_list(kind):
-        return postgresql_type(kind.value_type) + _ARRAY
+        return postgresql_type(kind.value_type, element_type(spanner_type) or "") + _ARRAY
+    if native := _NATIVE.get(spanner_type):
+        return native
     if pa.types.is_decimal(kind):
         return f"numeric({kind.precision},{kind.scale})"
     return _TYPES[kind]
@@ -44,7 +65,19 @@ def arrow_type(name: str) -> pa.DataType | None:
         return None if element is None else pa.list_(element)
     if match := _NUMERIC.fullmatch(name):
         return pa.decimal128(int(match[1]), int(match[2]))
-    return _ARROW.get(name)
+    return pa.string() if name in _CAST else _ARROW.get(name)
+
+
+def is_cast(name: str) -> bool:
+    """Return whether a column holds texts, or arrays of them, as another type of this name."""
+    return name.removesuffix(_ARRAY) in _CAST
+
+
+def as_texts(column: str, name: str) -> str:
+    """Return a column of a type in SQL, as texts if it is one that they are cast to."""
+    if not is_cast(name):
+        return column
+    return f"{column}::text{_ARRAY if name.endswith(_ARRAY) else ''}"
 
 
 def schema_of(columns: Iterable[tuple[str, str]]) -> pa.Schema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ _REFUSED: Final = re.compile(
     re.IGNORECASE,
 )
 _ADVICE: Final = {
+    "22P02": "Its column in Spanner may have another type by now: ALTER the mirror's to TYPE text",
     "22021": "PostgreSQL has no U+0000 in texts: leave the column out with filter.exclude_columns,"
     " or change the value",
     "23503": "Drop the foreign key of the mirror's, or make it DEFERRABLE INITIALLY DEFERRED",
@@ -74,15 +75,12 @@ class Database:
             cursor.execute(query, list(values) or None)
             return cursor.fetch_arrow_table()
 
-    def copy(
-        self, table: TableAddress, batches: Iterable[pa.RecordBatch], schema: pa.Schema
-    ) -> None:
+    def copy(self, table: TableAddress, rows: pa.RecordBatchReader) -> None:
         """Append rows to a table, by COPY; see run()."""
-        reader = pa.RecordBatchReader.from_batches(schema, batches)
         with self._cursor() as cursor:
-            cursor.adbc_ingest(table.name, reader, mode="append", db_schema_name=table.schema)
+            cursor.adbc_ingest(table.name, rows, mode="append", db_schema_name=table.schema)
 
-    def copy_temporary(self, name: str, rows: pa.Table) -> None:
+    def copy_temporary(self, name: str, rows: pa.RecordBatchReader) -> None:
         """Append rows to a temporary table, by COPY; see run()."""
         with self._cursor() as cursor:
             cursor.adbc_ingest(name, rows, mode="append", temporary=True)

@@ -15,13 +15,18 @@ from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.database_access import DatabaseAccess
 from slackwater.spark_sink.tables.in_postgresql.address import TableAddress, identifier, literal
-from slackwater.spark_sink.tables.in_postgresql.column_types import postgresql_type, schema_of
+from slackwater.spark_sink.tables.in_postgresql.column_types import (
+    as_texts,
+    is_cast,
+    postgresql_type,
+    schema_of,
+)
 from slackwater.spark_sink.tables.in_postgresql.database_log import (
     MARKS,
     PIPELINE_PROPERTY,
     DatabaseLog,
 )
-from slackwater.spark_sink.tables.in_postgresql.row_merge import RowMerge, staged_rows
+from slackwater.spark_sink.tables.in_postgresql.row_merge import RowMerge, cast, staged_rows
 from slackwater.spark_sink.tables.table_access import schema_of_columns, schema_of_missing
 from slackwater.spark_sink.tables.table_changes import (
     SOURCE_TABLE_PROPERTY,
@@ -59,8 +64,9 @@ class PostgresqlAccess(DatabaseAccess):
         # A schema has one of each name.
         self._constraint = f"slackwater_key_{_digest(self.name)}"
         self._database = log.database
-        # The columns of the key by which rows are found, once they are asked for.
+        # Of the table as it is, once it is asked for.
         self._key: Sequence[str] | None = None
+        self._casts: Mapping[str, str] = {}
 
     def exists(self) -> bool:
         """Return whether there is the table; see TableAccess.
@@ -92,6 +98,12 @@ class PostgresqlAccess(DatabaseAccess):
         return from_arrow_schema(self._schema())
 
     def _schema(self) -> pa.Schema:
+        """Return the columns, and keep the types of those that texts are cast to."""
+        columns = self._columns()
+        self._casts = {name: kind for name, kind in columns.items() if is_cast(kind)}
+        return schema_of(columns.items())
+
+    def _columns(self) -> dict[str, str]:
         if not self.exists():
             raise PostgresqlError(f"{self.name}: the table is gone.", "Restore it")
         columns = self._log.reader.run(
@@ -99,15 +111,21 @@ class PostgresqlAccess(DatabaseAccess):
             " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             self.name,
         )
-        return schema_of((name, kind) for name, kind in columns)
+        return dict(columns)
 
-    def create(self, definitions: str, properties: Mapping[str, str], key: Sequence[str]) -> None:
+    def create(
+        self, definitions: str, properties: Mapping[str, str], columns: Sequence[Column]
+    ) -> None:
         """Make the table, with properties as its storage parameters; see TableAccess."""
-        self.make(schema_of_columns(definitions), properties, key)
+        self.make(schema_of_columns(definitions), properties, columns)
 
-    def make(self, schema: pa.Schema, properties: Mapping[str, str], key: Sequence[str]) -> None:
+    def make(
+        self, schema: pa.Schema, properties: Mapping[str, str], columns: Sequence[Column]
+    ) -> None:
         """Make the table with the columns of a schema; see create()."""
-        columns = ", ".join(_column(field, key) for field in schema)
+        key = [column.name for column in columns if column.is_key]
+        types = {column.name: column.spanner_type for column in columns}
+        defined = ", ".join(_column(field, key, types) for field in schema)
         parameters = ", ".join(
             f"{identifier(name)} = {literal(value)}"
             for name, value in properties.items()
@@ -121,7 +139,7 @@ class PostgresqlAccess(DatabaseAccess):
             if self._table.schema is not None:
                 self._run(f"CREATE SCHEMA IF NOT EXISTS {identifier(self._table.schema)}")
             self._run(
-                f"CREATE TABLE {self.name} ({columns})"
+                f"CREATE TABLE {self.name} ({defined})"
                 + (f" WITH ({parameters})" if parameters else "")
             )
             self._run(f"COMMENT ON TABLE {self.name} IS {literal(json.dumps(stated))}")
@@ -142,8 +160,9 @@ class PostgresqlAccess(DatabaseAccess):
 
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
         """Add columns; see TableAccess."""
-        added = ", ".join(f"ADD COLUMN {_column(f, ())}" for f in schema_of_missing(columns))
-        self._run(f"ALTER TABLE {self.name} {added}")
+        types = {column.name: column.spanner_type for column in columns}
+        added = (f"ADD COLUMN {_column(field, (), types)}" for field in schema_of_missing(columns))
+        self._run(f"ALTER TABLE {self.name} {', '.join(added)}")
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:  # noqa: ARG002
         """Have tasks write rows, and copy them into the mirror; see TableAccess."""
@@ -154,9 +173,20 @@ class PostgresqlAccess(DatabaseAccess):
         self._copy(rows.to_batches(), rows.schema)
 
     def _copy(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-        if self._log.is_open:
-            with self._named():
-                self._database.copy(self._table, batches, schema)
+        if not self._log.is_open:
+            return
+        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        with self._named():
+            if self._casts.keys().isdisjoint(schema.names):
+                self._database.copy(self._table, reader)
+                return
+            staged = self._staged(reader)
+            columns = {name: identifier(name) for name in schema.names}
+            values = (f"{column}{cast(name, self._casts)}" for name, column in columns.items())
+            self._run(
+                f"INSERT INTO {self.name} ({', '.join(columns.values())})"
+                f" SELECT {', '.join(values)} FROM {staged}"
+            )
 
     def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
         with self._named():
@@ -179,9 +209,13 @@ class PostgresqlAccess(DatabaseAccess):
         has_key = sorted(key) == sorted(self.key)
         if not has_key:
             self._run(f"ALTER TABLE {self.name} DROP CONSTRAINT IF EXISTS {self._constraint}")
-        staged, names = (None, {}) if rows is None else self._stage(rows)
-        has_nulls = rows is not None and any(rows.column(name).null_count for name in key)
-        merge = RowMerge(self.name, staged, names, columns, policy, has_nulls)
+        staged, has_nulls = None, False
+        names: Mapping[str, str] = {}
+        if rows is not None:
+            has_nulls = any(rows.column(name).null_count for name in key)
+            rows, names = staged_rows(rows)
+            staged = self._staged(rows.to_reader())
+        merge = RowMerge(self.name, staged, names, columns, policy, has_nulls, self._casts)
         for statement in merge.statements():
             self._run(statement)
         if not has_key:
@@ -202,18 +236,17 @@ class PostgresqlAccess(DatabaseAccess):
             self._key = [name for (name,) in rows]
         return self._key
 
-    def _stage(self, rows: pa.Table) -> tuple[str, Mapping[str, str]]:
-        """Copy rows into a temporary table, and return its name and its columns' names.
+    def _staged(self, rows: pa.RecordBatchReader) -> str:
+        """Copy rows into a temporary table, and return its name.
 
         The session keeps it: to make and drop one at each epoch would swell the system's catalogs.
         """
-        staged, names = staged_rows(rows)
-        columns = ", ".join(_column(field, ()) for field in staged.schema)
+        columns = ", ".join(_column(field, (), {}) for field in rows.schema)
         name = f"staged_{_digest(f'{self.name} {columns}')}"
         self._run(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns})")
         self._run(f"TRUNCATE pg_temp.{name}")
-        self._database.copy_temporary(name, staged)
-        return f"pg_temp.{name}", names
+        self._database.copy_temporary(name, rows)
+        return f"pg_temp.{name}"
 
     def read(self, spark: SparkSession, within: RowRange | None = None) -> DataFrame:
         """Return the rows as they are now; see TableStore."""
@@ -230,7 +263,7 @@ class PostgresqlAccess(DatabaseAccess):
         order = ' COLLATE "C"' if pa.types.is_string(schema.field(within.column).type) else ""
         asked = {">=": within.least, "<=": within.greatest}
         limits = {sign: limit for sign, limit in asked.items() if limit is not None}
-        column = identifier(within.column)
+        column = as_texts(identifier(within.column), self._casts.get(within.column, ""))
         conditions = [f"{column}{order} {sign} ${n}" for n, sign in enumerate(limits, 1)]
         inside = " AND ".join(conditions) or "TRUE"
         return f"({column} IS NULL OR ({inside}))", list(limits.values())
@@ -257,8 +290,9 @@ class PostgresqlAccess(DatabaseAccess):
         condition: str = "TRUE",
         values: Sequence[Any] = (),
     ) -> DataFrame:
-        names = ", ".join(map(identifier, schema.names))
-        query = f"SELECT {names} FROM {self.name} WHERE {condition}"
+        names = ((identifier(name), self._casts.get(name, "")) for name in schema.names)
+        columns = ", ".join(f"{as_texts(column, kind)} AS {column}" for column, kind in names)
+        query = f"SELECT {columns} FROM {self.name} WHERE {condition}"
         rows = self._log.reader.rows(query, *values)
         frame: DataFrame = spark.createDataFrame(rows.cast(schema))
         return frame
@@ -271,8 +305,14 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _column(field: pa.Field, key: Sequence[str]) -> str:
-    """Return the definition of a column; a key's texts are in Spanner's order."""
-    kind = postgresql_type(field.type)
+def _column(field: pa.Field, key: Sequence[str], types: Mapping[str, str]) -> str:
+    """Return the definition of a column; a key's texts are in Spanner's order.
+
+    Args:
+        field: the column in Arrow.
+        key: the names of the key's columns.
+        types: the columns' types in Spanner by their names.
+    """
+    kind = postgresql_type(field.type, types.get(field.name, ""))
     order = ' COLLATE "C"' if kind == _TEXT and field.name in key else ""
     return f"{identifier(field.name)} {kind}{order}"

@@ -6,7 +6,7 @@ The effect on each row is that of row_merges.merged_rows. PostgreSQL's documenta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ class RowMerge:
         columns: of the rows, which the mirror has.
         policy: for deleted and unchanged rows.
         has_null_keys: a key has a part that is NULL.
+        casts: the types in SQL of columns that staged texts are cast to, by their names.
     """
 
     target: str
@@ -45,6 +46,7 @@ class RowMerge:
     columns: Sequence[Column]
     policy: MergePolicy
     has_null_keys: bool
+    casts: Mapping[str, str] = field(default_factory=dict)
 
     def statements(self) -> list[str]:
         """Return the statements: for rows that are not staged, and for those that are."""
@@ -59,12 +61,14 @@ class RowMerge:
 
         Keys with NULL are a part of their own: an index does not help to find them.
         """
-        key = [(identifier(c.name), self.names[c.name]) for c in self.columns if c.is_key]
-        equal = " AND ".join(f"t.{name} = s.{staged}" for name, staged in key) or "TRUE"
+        key = [c.name for c in self.columns if c.is_key]
+        equal = " AND ".join(f"t.{identifier(name)} = {self._of(name)}" for name in key) or "TRUE"
         if not self.has_null_keys:
             return [(f"{self.staged} AS s", equal)]
-        whole = " AND ".join(f"{staged} IS NOT NULL" for _, staged in key)
-        same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM s.{staged}" for name, staged in key)
+        whole = " AND ".join(f"{self.names[name]} IS NOT NULL" for name in key)
+        same = " AND ".join(
+            f"t.{identifier(name)} IS NOT DISTINCT FROM {self._of(name)}" for name in key
+        )
         return [
             (f"(SELECT * FROM {self.staged} WHERE {whole}) AS s", equal),
             (f"(SELECT * FROM {self.staged} WHERE NOT ({whole})) AS s", same),
@@ -112,7 +116,7 @@ class RowMerge:
         return [f"UPDATE {self.target} AS t {_set(sets)} WHERE {condition}"] if sets else []
 
     def _of(self, name: str) -> str:
-        return f"s.{self.names[name]}"
+        return f"s.{self.names[name]}{cast(name, self.casts)}"
 
 
 def staged_rows(rows: pa.Table) -> tuple[pa.Table, dict[str, str]]:
@@ -126,6 +130,11 @@ def staged_rows(rows: pa.Table) -> tuple[pa.Table, dict[str, str]]:
     ]
     staged = rows.rename_columns(names)
     return staged, dict(zip(rows.column_names, map(identifier, names), strict=True))
+
+
+def cast(name: str, casts: Mapping[str, str]) -> str:
+    """Return what follows a staged value of a column in SQL."""
+    return f"::{casts[name]}" if name in casts else ""
 
 
 def _marked_at(cleared_at: datetime) -> str:
