@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -215,8 +216,14 @@ class InPostgresql(Written):
         rows = self._database.rows(f'SELECT * FROM "{table}"')
         schema = pa.schema([(f.name, plain_type(f.type, TYPED.get(f.name))) for f in rows.schema])
         typed = rows.cast(schema).to_pylist()
+        return [{name: self._as_said(value) for name, value in row.items()} for row in typed]
+
+    @staticmethod
+    def _as_said(value: Any) -> Any:
+        if isinstance(value, uuid.UUID):
+            return str(value)
         # The driver has a text of its own for a numeric that is none.
-        return [{k: "NaN" if v == "nan" else v for k, v in row.items()} for row in typed]
+        return "NaN" if value == "nan" else value
 
 
 def plain_type(kind: pa.DataType, value: Any) -> pa.DataType:
