@@ -2,7 +2,8 @@
 
 Each epoch is written twice, by turns: as the pipeline writes it, and folded by Spark, as one is
 that is too large for the driver. Counted is what the sink does: staging an epoch and publishing
-it, without reading it from Spanner.
+it, without reading it from Spanner. In PostgreSQL the second way is a loop of psycopg's with a
+statement a row, as connectors have it that know no epoch.
 
     python -m bench.mirrors [--format delta] [--tables 100] [--rows 50] [--epochs 3]
         [--large 10000000] [--json FILE]
@@ -11,26 +12,33 @@ it, without reading it from Spanner.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.figures import tell
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
+from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.in_postgresql.database import Database
+from slackwater.spark_sink.tables.postgresql import Postgresql
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.support.epoch_rows import START, Record, on_disk, record
 from tests.support.merge_epochs import FoldedBySpark
+from tests.support.postgres import running_server
 from tests.support.read_tables import sql_name
 
 COLUMNS: Final = {"Id": "INT64", "Name": "STRING", "Price": "FLOAT64", "At": "TIMESTAMP"}
@@ -39,6 +47,7 @@ _CHANGED_OF_LARGE: Final = 1_000
 # Coprime to all sizes here: changed keys are spread over the table.
 _STRIDE: Final = 7_919
 _FORMATS: Final[Mapping[str, type[TableFormat]]] = {"delta": Delta, "iceberg": Iceberg}
+POSTGRESQL: Final = "postgresql"
 _WARM_UP_EPOCHS: Final = 2
 
 
@@ -88,6 +97,73 @@ class Way:
         return {file: file.stat().st_size for file in files if file.is_file()}
 
 
+class InPostgresql(Way):
+    """Mirrors in a database, as the pipeline writes them."""
+
+    def __init__(self, session: SparkSession, path: Path, url: str) -> None:
+        self._session = session
+        self._path = path
+        self._database = Database(url, "bench")
+        self._sink = Mirrors(
+            on_disk(path), "bench", Postgresql(url, on_disk(path), application_of("bench"))
+        )
+        self._sink.position(session)
+        self._epoch = 0
+
+    def fill(self, rows: int) -> None:
+        """Give the large mirror so many rows, in the order of their keys."""
+        self._database.run(
+            f"INSERT INTO \"{LARGE_TABLE}\" SELECT n, 'name ' || n, n, to_timestamp(n)"
+            f" FROM generate_series(1, {rows - 1}) AS n"
+        )
+
+    def bytes_written(self) -> Mapping[Path, int]:
+        """Return nothing: the server has the files."""
+        return {}
+
+
+class RowByRow(Way):
+    """The same rows by a statement each, in one transaction an epoch."""
+
+    def __init__(self, url: str, tables: Sequence[str]) -> None:
+        self._connection = psycopg.connect(url)
+        for table in tables:
+            self._connection.execute(
+                f'CREATE TABLE "rows {table}" ("Id" bigint PRIMARY KEY, "Name" text,'
+                ' "Price" double precision, "At" timestamptz)'
+            )
+
+    def write(self, changes: DataFrame) -> float:
+        """Write an epoch, and return how many seconds it took."""
+        rows = changes.collect()
+        begun = time.monotonic()
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            for row in rows:
+                [mod] = row["mods"]
+                values = {**json.loads(mod["keys"]), **json.loads(mod["new_values"])}
+                names = ", ".join(f'"{name}"' for name in values)
+                sets = ", ".join(f'"{name}" = excluded."{name}"' for name in values)
+                places = ", ".join("%s" for _ in values)
+                cursor.execute(
+                    f'INSERT INTO "rows {row["table_name"]}" ({names}) VALUES ({places})'
+                    f' ON CONFLICT ("Id") DO UPDATE SET {sets}',
+                    list(values.values()),
+                )
+        return time.monotonic() - begun
+
+    def fill(self, rows: int) -> None:
+        """Give the large table so many rows, in the order of their keys."""
+        self._connection.execute(
+            f"INSERT INTO \"rows {LARGE_TABLE}\" SELECT n, 'name ' || n, n, to_timestamp(n)"
+            f" FROM generate_series(1, {rows - 1}) AS n"
+        )
+        self._connection.commit()
+
+    def bytes_written(self) -> Mapping[Path, int]:
+        """Return nothing: the server has the files."""
+        return {}
+
+
 def records(tables: Sequence[str], keys: Sequence[int], minute: int) -> Iterator[Record]:
     """Return changes of rows: inserts in the first minute, and then updates of single columns."""
     for table in tables:
@@ -104,22 +180,35 @@ def records(tables: Sequence[str], keys: Sequence[int], minute: int) -> Iterator
             )
 
 
-def _ways(session: SparkSession, folder: Path, file_format: str) -> dict[str, Way]:
-    made = _FORMATS[file_format]
-    return {
-        "now": Way(session, folder / "now", made(), Mirrors),
-        "spark_folds": Way(session, folder / "folded", made(), FoldedBySpark),
-    }
+@contextmanager
+def _ways(
+    session: SparkSession, file_format: str, tables: Sequence[str]
+) -> Iterator[dict[str, Way]]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if file_format == POSTGRESQL:
+            url = stack.enter_context(running_server()).replace("+psycopg", "")
+            ours = InPostgresql(session, folder / "now", url)
+            yield {"now": ours, "row_by_row": RowByRow(url, tables)}
+            return
+        made = _FORMATS[file_format]
+        yield {
+            "now": Way(session, folder / "now", made(), Mirrors),
+            "spark_folds": Way(session, folder / "folded", made(), FoldedBySpark),
+        }
+
+
+def _session(file_format: str) -> SparkSession:
+    find_java()
+    return start_spark(["bench"], "local[2]", {}, [f for f in _FORMATS if f == file_format])
 
 
 def measure_many(file_format: str, tables: int, rows: int, epochs: int) -> dict[str, Any]:
     """Measure epochs that change so many rows of so many tables."""
     names = [f"sales.T{number:03d}" for number in range(tables)]
     spent: dict[str, list[float]] = {}
-    find_java()
-    session = start_spark(["bench"], "local[2]", {}, [file_format])
-    with tempfile.TemporaryDirectory() as folder:
-        ways = _ways(session, Path(folder), file_format)
+    session = _session(file_format)
+    with _ways(session, file_format, names) as ways:
         for minute in range(_WARM_UP_EPOCHS + epochs):
             changes = session.createDataFrame(list(records(names, range(rows), minute)), ddl())
             for name, way in ways.items():
@@ -140,10 +229,9 @@ def measure_large(file_format: str, rows: int, epochs: int) -> dict[str, Any]:
     spent: dict[str, list[float]] = {}
     written: dict[str, list[int]] = {}
     total = 0
-    find_java()
-    session = start_spark(["bench"], "local[2]", {}, [file_format])
-    with tempfile.TemporaryDirectory() as folder:
-        for name, way in _ways(session, Path(folder), file_format).items():
+    session = _session(file_format)
+    with _ways(session, file_format, [LARGE_TABLE]) as ways:
+        for name, way in ways.items():
             first = session.createDataFrame(list(records([LARGE_TABLE], [0], 0)), ddl())
             way.write(first)
             way.fill(rows)
@@ -170,7 +258,7 @@ def measure_large(file_format: str, rows: int, epochs: int) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--format", choices=tuple(_FORMATS), default="delta")
+    parser.add_argument("--format", choices=(*_FORMATS, POSTGRESQL), default="delta")
     parser.add_argument("--tables", type=int, default=100)
     parser.add_argument("--rows", type=int, default=50)
     parser.add_argument("--epochs", type=int, default=3)
