@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import BIGQUERY, POSTGRESQL
+from slackwater.spark_sink.formats import BIGQUERY, DATABASES, POSTGRESQL
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.bigquery.address import names_a_table
 from slackwater.spark_sink.output.dead_letters import DeadLetters
@@ -65,7 +65,7 @@ class ManagedTableSettings(TableSettings, ABC):
         bad_records: stop at a value that does not have its column's type, or set its record aside.
     """
 
-    formats = (*TABLE_FORMATS, BIGQUERY)
+    formats = (*TABLE_FORMATS, *DATABASES)
 
     format: str = "delta"
     table_properties: TextMapping = Field(default_factory=dict)
@@ -83,7 +83,12 @@ class ManagedTableSettings(TableSettings, ABC):
     def tables(self, pipeline: str) -> TableStore:
         """Return where a pipeline's tables are."""
         if self.format == POSTGRESQL:
-            return Postgresql(self.path, self.make_place(), application_of(pipeline))
+            return Postgresql(
+                self.path,
+                self.make_place(),
+                application_of(pipeline),
+                are_mirrors=self.mirroring is not None,
+            )
         if self.format != BIGQUERY:
             return self.table_format
         return BigQuery(

@@ -17,7 +17,7 @@ from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import BIGQUERY, POSTGRESQL
+from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.delta.features import CHANGE_DATA_FEED
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.sink import Chunk, ChunkResult, EpochSummary, RecreatedTables
@@ -68,7 +68,6 @@ class MirrorSettings(ManagedTableSettings):
         max_staleness: milliseconds by which queries may be behind, in BigQuery; None to leave it.
     """
 
-    formats = (*ManagedTableSettings.formats, POSTGRESQL)
     refused_keys: ClassVar = {"envelope": "mirrors have rows: leave envelope out"}
     has_initial_scan = True
     are_streamed = False

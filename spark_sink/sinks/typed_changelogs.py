@@ -72,6 +72,9 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             version = datetime_to_us(low_watermark)
             append_id = AppendId(self._application, version, low_watermark)
             self._append(spark, epoch_id, summary, append_id)
+        else:
+            with self._format.at_once(low_watermark):
+                pass
         self._staging.discard(epoch_id)
         self._watermarks.add(epoch_id, summary, low_watermark)
         self._begin_maintenance(spark)
@@ -90,11 +93,13 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
         changes = cache(partial(self._staging.read_staged, spark, epoch_id))
         records = self._read_small(epoch_id, summary)
 
-        def add(table: str, columns: Sequence[Column]) -> None:
-            changelog = self._table(spark, table)
-            if changelog.ensure_columns(columns):
+        def ensure_columns(table: str, columns: Sequence[Column]) -> None:
+            if self._table(spark, table).ensure_columns(columns):
                 # A former owner may create a table that its successor did not find.
                 self._staging.require_staged(epoch_id)
+
+        def add(table: str, columns: Sequence[Column]) -> None:
+            changelog = self._table(spark, table)
             if records is None or not self._add_small(changelog, records, columns, append_id):
                 self._add(changes(), table, columns, append_id)
 
@@ -106,6 +111,7 @@ class TypedChangelogs(ManagedTables["ChangelogTable"]):
             from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
 
             by_table = SmallEpoch(records).columns_by_table()
+        self._at_once(ensure_columns, by_table.items())
         with self._format.at_once(append_id.low_watermark):
             self._at_once(add, by_table.items())
 

@@ -109,10 +109,11 @@ class ChangelogTable(ManagedTable):
 
     def _missing_columns(self, columns: Sequence[Column]) -> list[MissingColumn]:
         present, missing = self.structs, []
+        types = {column.name: column.spanner_type for column in columns}
         for part, needed in _struct_fields(columns).items():
             fields = self._lacking(part, present.get(part, {}), needed)
             if part in present:
-                missing += [MissingColumn(part, name, kind) for name, kind in fields.items()]
+                missing += [MissingColumn(part, name, fields[name], types[name]) for name in fields]
             elif fields:
                 missing.append(MissingColumn(None, part, _struct_type(fields)))
         return missing

@@ -1,4 +1,4 @@
-"""Mirrors in a PostgreSQL database: an epoch is one transaction, for all of them."""
+"""Tables in a PostgreSQL database: an epoch is one transaction, for all of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from slackwater.spark_sink.formats import POSTGRESQL
 from slackwater.spark_sink.tables.database_store import DatabaseStore
 from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX, table_address
+from slackwater.typed_changes import BEFORE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,26 +19,30 @@ if TYPE_CHECKING:
 
 
 class Postgresql(DatabaseStore):
-    """The mirrors of one pipeline in a database.
+    """The tables of one pipeline in a database.
 
     Args:
         root: the database's URL.
         place: of staged epochs.
         application: the pipeline's.
+        are_mirrors: they are mirrors, and no typed changelogs.
     """
 
     using: ClassVar[str] = POSTGRESQL
     # Those that each table has (PostgreSQL's documentation, "System Columns").
     _SYSTEM_COLUMNS: ClassVar = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
-    def __init__(self, root: str, place: EpochPlace, application: str) -> None:
+    def __init__(
+        self, root: str, place: EpochPlace, application: str, *, are_mirrors: bool = True
+    ) -> None:
         self.root = root
         self._place = place
         self._application = application
+        self._name_max = NAME_MAX if are_mirrors else NAME_MAX - len(f"{BEFORE}.")
 
     @cached_property
     def log(self) -> DatabaseLog:
-        """The log of all mirrors."""
+        """The log of all tables."""
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
 
@@ -45,14 +50,14 @@ class Postgresql(DatabaseStore):
 
     def takes_column(self, name: str) -> bool:
         """Return whether a column can have a name; see TableStore."""
-        return len(name.encode()) <= NAME_MAX and name not in self._SYSTEM_COLUMNS
+        return len(name.encode()) <= self._name_max and name not in self._SYSTEM_COLUMNS
 
     def name(self, path: str) -> str:
         """Return the table's name in PostgreSQL; Spark does not reach it."""
         return table_address(path).quoted
 
     def access(self, spark: SparkSession, path: str, application: str) -> PostgresqlAccess:  # noqa: ARG002
-        """Return the access to a mirror; see TableStore."""
+        """Return the access to a table; see TableStore."""
         from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
 
         return PostgresqlAccess(self.log, table_address(path))

@@ -25,6 +25,7 @@ from tests.support.database_places import (
     updated,
 )
 from tests.support.database_places import changelogs as changelogs
+from tests.support.database_places import changelogs_in_postgresql as changelogs_in_postgresql
 from tests.support.database_places import in_postgresql as in_postgresql
 from tests.support.database_places import mirrors as mirrors
 from tests.support.database_places import upserted as upserted
@@ -44,7 +45,9 @@ from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
 
 
-@pytest.fixture(params=["changelogs", "mirrors", "upserted", "in_postgresql"])
+@pytest.fixture(
+    params=["changelogs", "mirrors", "upserted", "in_postgresql", "changelogs_in_postgresql"]
+)
 def place(request: pytest.FixtureRequest) -> DatabasePlace:
     place: DatabasePlace = request.getfixturevalue(request.param)
     return place
@@ -78,6 +81,8 @@ def test_one_owner_writes_each_epoch_once(place: DatabasePlace) -> None:
         ("in_postgresql", "COPY"),
         ("in_postgresql", "MERGE"),
         ("in_postgresql", "COMMIT"),
+        ("changelogs_in_postgresql", "COPY"),
+        ("changelogs_in_postgresql", "COMMIT"),
     ],
 )
 def test_an_epoch_whose_request_or_answer_is_lost_is_written_once(

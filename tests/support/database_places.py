@@ -170,8 +170,10 @@ class PostgresqlPlace(DatabasePlace):
     format = "postgresql"
     refused_elsewhere = "Name a database"
 
-    def __init__(self, url: str, door: PostgresDoor, spark: SparkSession, folder: Path) -> None:
-        super().__init__(spark, folder, "mirror")
+    def __init__(
+        self, url: str, door: PostgresDoor, spark: SparkSession, folder: Path, kind: str
+    ) -> None:
+        super().__init__(spark, folder, kind)
         self._url = url
         self.door = door
         self.database = Database(url, "tests")
@@ -181,8 +183,7 @@ class PostgresqlPlace(DatabasePlace):
 
     def rows(self, table: str = TABLE) -> Rows:
         name = ".".join(map(identifier, table.split(".")))
-        rows: Rows = self.database.rows(f"SELECT * FROM {name}").to_pylist()
-        return rows
+        return list(map(nested, self.database.rows(f"SELECT * FROM {name}").to_pylist()))
 
     def stated(self) -> str | None:
         [[at]] = self.database.run("SELECT MAX(low_watermark) FROM _slackwater")
@@ -238,11 +239,37 @@ def in_postgresql(
     new_postgres_url: Callable[[], str], session: SparkSession, tmp_path: Path
 ) -> Iterator[PostgresqlPlace]:
     """Return a database of PostgreSQL's for mirrors."""
-    url = new_postgres_url().replace("+psycopg", "")
+    with postgresql_place(new_postgres_url(), session, tmp_path, "mirror") as place:
+        yield place
+
+
+@pytest.fixture
+def changelogs_in_postgresql(
+    new_postgres_url: Callable[[], str], session: SparkSession, tmp_path: Path
+) -> Iterator[PostgresqlPlace]:
+    """Return a database of PostgreSQL's for typed changelogs."""
+    with postgresql_place(new_postgres_url(), session, tmp_path, "changelogs") as place:
+        yield place
+
+
+@contextmanager
+def postgresql_place(
+    url: str, session: SparkSession, folder: Path, kind: str
+) -> Iterator[PostgresqlPlace]:
+    url = url.replace("+psycopg", "")
     with door_before(url) as door:
-        place = PostgresqlPlace(url, door, session, tmp_path)
+        place = PostgresqlPlace(url, door, session, folder, kind)
         yield place
         place.database.close()
+
+
+def nested(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with a column PART.NAME as the item NAME of PART."""
+    nested: dict[str, Any] = {}
+    for name, value in row.items():
+        part, _, of_part = name.rpartition(".")
+        (nested.setdefault(part, {}) if part else nested)[of_part] = value
+    return nested
 
 
 def of_scan(row: Record) -> Record:

@@ -9,6 +9,8 @@ from typing import Final
 import pyarrow as pa
 
 from slackwater.column_types import element_type
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.typed_changes import AFTER, BEFORE, KEY
 
 _TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.int64(): "bigint",
@@ -35,6 +37,8 @@ _NATIVE: Final[Mapping[str, str]] = {
 _CAST: Final = frozenset({*_NATIVE.values(), "jsonb", "character varying", "interval"})
 _ARROW: Final = {name: kind for kind, name in _TYPES.items()}
 _ARRAY: Final = "[]"
+# In no name of Spanner's.
+_DOT: Final = "."
 _NUMERIC: Final = re.compile(r"numeric\((\d+),(\d+)\)")
 
 
@@ -81,10 +85,31 @@ def as_texts(column: str, name: str) -> str:
 
 
 def schema_of(columns: Iterable[tuple[str, str]]) -> pa.Schema:
-    """Return the columns of a mirror, without those that others added in other types.
+    """Return the columns of a table, without those that others added in other types.
 
     Args:
-        columns: their names and types in SQL.
+        columns: their names and types in SQL; PART.NAME is a field of a typed changelog's struct.
     """
-    kinds = ((name, arrow_type(kind)) for name, kind in columns)
-    return pa.schema([(name, kind) for name, kind in kinds if kind is not None])
+    fields: dict[str, pa.DataType | list[pa.Field]] = {}
+    for name, kind in columns:
+        part, dot, of_part = name.partition(_DOT)
+        found = arrow_type(kind)
+        if found is not None and dot:
+            fields.setdefault(part, []).append(pa.field(of_part, found))
+        elif found is not None:
+            fields[name] = found
+    structs = ((n, pa.struct(f) if isinstance(f, list) else f) for n, f in fields.items())
+    return pa.schema(list(structs))
+
+
+def flat(schema: pa.Schema) -> pa.Schema:
+    """Return the columns that a table has for those of a schema, which may have structs."""
+    return schema.empty_table().flatten().schema
+
+
+def types_in_spanner(columns: Iterable[Column]) -> dict[str, str]:
+    """Return the types in Spanner of a mirror's columns, and of a typed changelog's, by name."""
+    prefixes = ("", *(f"{part}{_DOT}" for part in (KEY, BEFORE, AFTER)))
+    return {
+        f"{prefix}{column.name}": column.spanner_type for column in columns for prefix in prefixes
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,14 +86,17 @@ class Database:
             cursor.adbc_ingest(name, rows, mode="append", temporary=True)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, is_alone: bool = False) -> Iterator[None]:
         """Make one transaction of the statements inside, unless there is an error.
+
+        Args:
+            is_alone: other threads wait; otherwise their statements are in it, too.
 
         Raises:
             PostgresqlError, PublishError: see run(). If the answer to the commit is lost, all of it
                 is done, or nothing.
         """
-        with self._begun("BEGIN"):
+        with self._lock if is_alone else nullcontext(), self._begun("BEGIN"):
             yield
             self.run("COMMIT")
             self._is_begun = False
@@ -113,6 +116,7 @@ class Database:
     @contextmanager
     def _begun(self, statement: str) -> Iterator[None]:
         """Begin a transaction, and roll back at the end what is not committed."""
+        assert not self._is_begun, statement  # noqa: S101 - the inner one would commit the outer
         self.run(statement)
         self._is_begun = True
         try:

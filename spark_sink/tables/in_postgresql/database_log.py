@@ -1,7 +1,7 @@
 """The epochs of one pipeline in a database: each is a transaction, over all its tables.
 
 The transaction locks the pipeline's row, which names its owner and states the low watermark of all
-mirrors. So a former owner commits nothing more, and an epoch that is there is not written again.
+tables. So a former owner commits nothing more, and an epoch that is there is not written again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TABLES: Final = (
 
 
 class DatabaseLog:
-    """The epochs that one process commits to the mirrors of a pipeline.
+    """The epochs that one process commits to the tables of a pipeline.
 
     Args:
         path: the database's URL.
@@ -49,7 +49,7 @@ class DatabaseLog:
 
     Attributes:
         database: with the statements of epochs.
-        reader: for those who look at the mirrors meanwhile, and see no epoch that is not committed.
+        reader: for those who look at the tables meanwhile, and see no epoch that is not committed.
         place, pipeline: as given.
         owner: this process, by a name that no other has.
         is_open: what is written now belongs to an epoch or chunk that is new. Inside of
@@ -182,7 +182,7 @@ class DatabaseLog:
         return properties_in(one(rows)) if rows else None
 
     def check(self) -> None:
-        """Ask whether mirrors can be made; make none.
+        """Ask whether tables can be made; make none.
 
         Raises:
             PostgresqlError: the server is too old or a standby, or a right is missing.

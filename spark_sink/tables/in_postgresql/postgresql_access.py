@@ -1,4 +1,4 @@
-"""A mirror in PostgreSQL."""
+"""A managed table in PostgreSQL: a mirror, or a typed changelog."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from slackwater.spark_sink.tables.database_access import DatabaseAccess
 from slackwater.spark_sink.tables.in_postgresql.address import TableAddress, identifier, literal
 from slackwater.spark_sink.tables.in_postgresql.column_types import (
     as_texts,
+    flat,
     is_cast,
     postgresql_type,
     schema_of,
+    types_in_spanner,
 )
 from slackwater.spark_sink.tables.in_postgresql.database_log import (
     MARKS,
@@ -46,14 +48,14 @@ _TEXT: Final = "text"
 
 
 class PostgresqlAccess(DatabaseAccess):
-    """The TableAccess of a mirror in PostgreSQL.
+    """The TableAccess of a table in PostgreSQL.
 
     Args:
-        log: of all mirrors.
-        table: the mirror's name.
+        log: of all tables.
+        table: the table's name.
 
     Attributes:
-        name: the mirror's in SQL.
+        name: the table's in SQL.
     """
 
     def __init__(self, log: DatabaseLog, table: TableAddress) -> None:
@@ -123,9 +125,10 @@ class PostgresqlAccess(DatabaseAccess):
         self, schema: pa.Schema, properties: Mapping[str, str], columns: Sequence[Column]
     ) -> None:
         """Make the table with the columns of a schema; see create()."""
-        key = [column.name for column in columns if column.is_key]
-        types = {column.name: column.spanner_type for column in columns}
-        defined = ", ".join(_column(field, key, types) for field in schema)
+        is_changelog = any(pa.types.is_struct(field.type) for field in schema)
+        key = [column.name for column in columns if column.is_key and not is_changelog]
+        types = types_in_spanner(columns)
+        defined = ", ".join(_column(field, key, types) for field in flat(schema))
         parameters = ", ".join(
             f"{identifier(name)} = {literal(value)}"
             for name, value in properties.items()
@@ -135,7 +138,8 @@ class PostgresqlAccess(DatabaseAccess):
             PIPELINE_PROPERTY: self._log.pipeline,
             SOURCE_TABLE_PROPERTY: properties[SOURCE_TABLE_PROPERTY],
         }
-        with self._database.transaction():
+        # Other tables are made at the same time.
+        with self._database.transaction(is_alone=True):
             if self._table.schema is not None:
                 self._run(f"CREATE SCHEMA IF NOT EXISTS {identifier(self._table.schema)}")
             self._run(
@@ -160,22 +164,32 @@ class PostgresqlAccess(DatabaseAccess):
 
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
         """Add columns; see TableAccess."""
-        types = {column.name: column.spanner_type for column in columns}
-        added = (f"ADD COLUMN {_column(field, (), types)}" for field in schema_of_missing(columns))
+        types = {
+            ".".join(filter(None, (column.struct, column.name))): column.spanner_type
+            for column in columns
+        }
+        fields = flat(schema_of_missing(columns))
+        added = (f"ADD COLUMN {_column(field, (), types)}" for field in fields)
         self._run(f"ALTER TABLE {self.name} {', '.join(added)}")
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:  # noqa: ARG002
-        """Have tasks write rows, and copy them into the mirror; see TableAccess."""
+        """Have tasks write rows, and copy them into the table; see TableAccess."""
         self._copy(self._log.written(rows), arrow_schema_of(rows.schema))
 
     def append_rows(self, rows: pa.Table, append_id: AppendId) -> None:  # noqa: ARG002
-        """Copy rows into the mirror; see TableAccess."""
+        """Copy rows into the table; see TableAccess."""
         self._copy(rows.to_batches(), rows.schema)
 
     def _copy(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         if not self._log.is_open:
             return
-        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        schema = flat(schema)
+        flattened = (
+            part
+            for batch in batches
+            for part in pa.Table.from_batches([batch]).flatten().to_batches()
+        )
+        reader = pa.RecordBatchReader.from_batches(schema, flattened)
         with self._named():
             if self._casts.keys().isdisjoint(schema.names):
                 self._database.copy(self._table, reader)
@@ -194,7 +208,7 @@ class PostgresqlAccess(DatabaseAccess):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Have errors name the mirror."""
+        """Have errors name the table."""
         try:
             yield
         except PostgresqlError as error:

@@ -168,7 +168,6 @@ def test_mirrors_in_postgresql_are_staged_beside_the_checkpoint(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("sink", "problem"),
     [
-        ({"kind": "changelogs"}, "'postgresql' is not a format of kind changelogs"),
         ({"kind": "changelog"}, "'postgresql' is not a format of kind changelog"),
         ({"path": "out/mirrors"}, "format postgresql goes with a path such as postgresql://user@"),
         ({"format": "delta"}, "format postgresql goes with a path such as postgresql://user@"),
