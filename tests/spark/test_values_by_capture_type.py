@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.tables.in_postgresql.database import Database
 from tests.support.bigquery import PROJECT, BigQueryServer, Door, bigquery_server
+from tests.support.database_places import nested
 from tests.support.epoch_rows import START, Record, frame, low_watermark, make_sink
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
@@ -144,15 +145,11 @@ class Written(ABC):
     """Mirrors and typed changelogs of one format, as a pipeline writes them.
 
     Attributes:
-        mirrors, typed: their sinks; there may be none of typed changelogs.
+        mirrors, typed: their sinks.
     """
 
     mirrors: Sink
-    typed: Sink | None = None
-
-    @property
-    def sinks(self) -> list[Sink]:
-        return [self.mirrors] if self.typed is None else [self.mirrors, self.typed]
+    typed: Sink
 
     @abstractmethod
     def rows(self, sink: Sink, table: str) -> list[dict[str, Any]]:
@@ -207,16 +204,27 @@ class InBigQuery(Written):
 class InPostgresql(Written):
     def __init__(self, folder: Path, url: str) -> None:
         self._database = Database(url, "tests")
-        self.mirrors = make_sink(
-            url, kind="mirror", format="postgresql", checkpoint=str(folder / "checkpoint")
-        )
+        self._database.run("CREATE SCHEMA typed")
+        of_typed = f"{url}&options=-csearch_path%3Dtyped"
+        self._schemas: dict[Sink, str] = {}
+        for kind, path, schema in (("mirror", url, "public"), ("changelogs", of_typed, "typed")):
+            sink = make_sink(path, kind=kind, format="postgresql", checkpoint=str(folder / kind))
+            self._schemas[sink] = schema
+        self.mirrors, self.typed = self._schemas
 
     def rows(self, sink: Sink, table: str) -> list[dict[str, Any]]:
-        del sink
-        rows = self._database.rows(f'SELECT * FROM "{table}"')
-        schema = pa.schema([(f.name, plain_type(f.type, TYPED.get(f.name))) for f in rows.schema])
+        rows = self._database.rows(f'SELECT * FROM {self._schemas[sink]}."{table}"')
+        values = {f.name: TYPED.get(f.name.rpartition(".")[2]) for f in rows.schema}
+        schema = pa.schema([(f.name, plain_type(f.type, values[f.name])) for f in rows.schema])
         typed = rows.cast(schema).to_pylist()
-        return [{name: self._as_said(value) for name, value in row.items()} for row in typed]
+        said = [{name: self._as_said(value) for name, value in row.items()} for row in typed]
+        return said if sink is self.mirrors else list(map(self._with_parts, said))
+
+    @staticmethod
+    def _with_parts(row: dict[str, Any]) -> dict[str, Any]:
+        row = nested(row)
+        absent = [part for part, names in row["given"].items() if names is None]
+        return row | dict.fromkeys(absent)
 
     @staticmethod
     def _as_said(value: Any) -> Any:
@@ -259,13 +267,13 @@ def test_rows_are_the_models(session: SparkSession, written: Written) -> None:
     choose = random.Random(43)
     tables = [Table(capture, choose) for capture in CAPTURES]
     after: dict[str, list[Any]] = {capture: [] for capture in CAPTURES}
-    for sink in written.sinks:
+    for sink in (written.mirrors, written.typed):
         sink.position(session)
     for epoch in range(2):
         for number in range(60):
             tables[number % len(tables)].change(epoch * 1_000 + number)
         records = [record for table in tables for record, _ in table.changes]
-        for sink in written.sinks:
+        for sink in (written.mirrors, written.typed):
             summary = sink.stage(frame(session, records), epoch)
             sink.publish(session, epoch, summary, low_watermark(epoch))
         for table in tables:
@@ -274,8 +282,6 @@ def test_rows_are_the_models(session: SparkSession, written: Written) -> None:
             after[table.capture] += [(record[1], row) for record, row in table.changes]
             table.changes.clear()
     assert all(table.rows for table in tables)
-    if written.typed is None:
-        return
     kinds = {row["mod_type"] for row in written.rows(written.typed, f"T{CAPTURES[0]}")}
     assert kinds == {"INSERT", "UPDATE", "DELETE"}
     for capture, expected in after.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -69,7 +70,11 @@ def connection_url(path: str, application: str) -> str:
     """
     url = urlsplit(path)
     asked = dict(parse_qsl(url.query, keep_blank_values=True))
-    query = urlencode({**_DEFAULTS, **asked, "application_name": application[:NAME_MAX]})
+    if len(application) > NAME_MAX:
+        # The server would cut it, and two could be the same.
+        digest = hashlib.sha256(application.encode()).hexdigest()[:16]
+        application = f"{application[: NAME_MAX - 17]} {digest}"
+    query = urlencode({**_DEFAULTS, **asked, "application_name": application})
     return urlunsplit(url._replace(query=query))
 
 

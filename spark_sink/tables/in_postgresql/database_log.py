@@ -78,10 +78,10 @@ class DatabaseLog:
             self.database.run(statement)
         # A former owner that is frozen may hold the pipeline's row.
         self.database.run(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ="
-            " (SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid())"
-            " AND usename = current_user AND datname = current_database()"
-            " AND pid != pg_backend_pid()"
+            f"SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
+            f" WHERE a.application_name = current_setting('application_name')"
+            f" AND a.pid != pg_backend_pid() AND EXISTS (SELECT 1 FROM pg_locks AS l"
+            f" WHERE l.pid = a.pid AND l.relation = to_regclass('{MARKS}'))"
         )
         latest: datetime | None = one(
             self.database.run(
