@@ -10,7 +10,7 @@ from tests.outputs.in_bigquery import (
     bigquery_mirror,
     bigquery_upserts,
 )
-from tests.outputs.in_postgresql import postgresql_mirror
+from tests.outputs.in_postgresql import postgresql_changelogs, postgresql_mirror
 from tests.outputs.mirror import delta_mirror, iceberg_mirror
 from tests.outputs.output import MakeOutput
 
@@ -26,5 +26,6 @@ OUTPUTS: dict[str, MakeOutput] = {
     "bigquery_changelogs": bigquery_changelogs,
     "bigquery_mirror": bigquery_mirror,
     "bigquery_upserts": bigquery_upserts,
+    "postgresql_changelogs": postgresql_changelogs,
     "postgresql_mirror": postgresql_mirror,
 }

@@ -1,9 +1,9 @@
-"""Mirrors in PostgreSQL, which a reader sees all at one moment."""
+"""Tables in PostgreSQL, which a reader sees all at one moment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,10 +12,12 @@ from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.tables.in_postgresql.address import identifier
 from slackwater.spark_sink.tables.in_postgresql.database import Database
 from slackwater.timestamp import datetime_to_ns
+from tests.outputs.in_database import TABLES, DatabaseChangelogs
 from tests.outputs.mirror import Mirror
-from tests.outputs.output import Moment, Output, Place
+from tests.outputs.output import MakeOutput, Moment, Output, Place
 from tests.proofs.mirrors import Looker, Seen
 from tests.support import mixed_load
+from tests.support.database_places import nested
 from tests.support.object_stores import ServedStore
 from tests.support.postgres import running_server
 from tests.support.postgres_door import PostgresDoor, door_before
@@ -81,16 +83,65 @@ class PostgresqlLooker(Looker):
             return Seen(_rows(database, name), None)
 
 
+class PostgresqlChangelogs(DatabaseChangelogs):
+    """Typed changelogs, to which one transaction adds an epoch."""
+
+    moments = (("COPY", "request"), ("COMMIT", "request"), ("COMMIT", "answer"))
+
+    def __init__(self, place: Place, url: str, door: PostgresDoor) -> None:
+        super().__init__(place)
+        self.store = cast("ServedStore", door)
+        self._url, self._door = url, door
+
+    def sink(self) -> Mapping[str, Any]:
+        """Return the section sink of the settings."""
+        return {
+            "kind": "changelogs",
+            "format": "postgresql",
+            "path": self._door.url,
+            "checkpoint": str(self._place.folder / "checkpoint"),
+        }
+
+    def _counts(self) -> dict[tuple[str, Any], int]:
+        counts: dict[tuple[str, Any], int] = {}
+        with closing(Database(self._url, "tests")) as database:
+            for table in TABLES:
+                # It may not be made yet.
+                with suppress(PostgresqlError):
+                    counts |= {
+                        (table, epoch): rows
+                        for epoch, rows in database.run(
+                            f'SELECT low_watermark, COUNT(*) FROM "{table}" GROUP BY 1'
+                        )
+                    }
+        return counts
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        with closing(Database(self._url, "tests")) as database:
+            return [with_parts(nested(row)) for row in _rows(database, table)]
+
+
+def with_parts(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a typed change, of which a part that it does not have is None."""
+    return row | dict.fromkeys(part for part, names in row["given"].items() if names is None)
+
+
 def _rows(database: Database, table: str) -> list[dict[str, Any]]:
     name = ".".join(map(identifier, table.split(".")))
     rows: list[dict[str, Any]] = database.rows(f"SELECT * FROM {name}").to_pylist()
     return rows
 
 
-@contextmanager
-def postgresql_mirror(place: Place) -> Iterator[Output]:
-    """Serve the database of mirrors."""
-    with running_server() as maintenance:
-        url = maintenance.replace("+psycopg", "")
-        with door_before(url) as door:
-            yield PostgresqlMirror(place, url, door)
+def _served(output: Callable[[Place, str, PostgresDoor], Output]) -> MakeOutput:
+    @contextmanager
+    def serve(place: Place) -> Iterator[Output]:
+        with running_server() as maintenance:
+            url = maintenance.replace("+psycopg", "")
+            with door_before(url) as door:
+                yield output(place, url, door)
+
+    return serve
+
+
+postgresql_changelogs = _served(PostgresqlChangelogs)
+postgresql_mirror = _served(PostgresqlMirror)

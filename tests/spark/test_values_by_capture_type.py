@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sink import Sink
 from slackwater.spark_sink.tables.in_postgresql.database import Database
+from tests.outputs.in_postgresql import with_parts
 from tests.support.bigquery import PROJECT, BigQueryServer, Door, bigquery_server
 from tests.support.database_places import nested
 from tests.support.epoch_rows import START, Record, frame, low_watermark, make_sink
@@ -218,13 +219,7 @@ class InPostgresql(Written):
         schema = pa.schema([(f.name, plain_type(f.type, values[f.name])) for f in rows.schema])
         typed = rows.cast(schema).to_pylist()
         said = [{name: self._as_said(value) for name, value in row.items()} for row in typed]
-        return said if sink is self.mirrors else list(map(self._with_parts, said))
-
-    @staticmethod
-    def _with_parts(row: dict[str, Any]) -> dict[str, Any]:
-        row = nested(row)
-        absent = [part for part, names in row["given"].items() if names is None]
-        return row | dict.fromkeys(absent)
+        return said if sink is self.mirrors else [with_parts(nested(row)) for row in said]
 
     @staticmethod
     def _as_said(value: Any) -> Any:
