@@ -82,7 +82,7 @@ SINKS: Final[Mapping[str, SinkChoice]] = {
     ),
     "changelogs": SinkChoice(
         "A table for each of Spanner's, with every change in typed columns; format delta,"
-        " iceberg or bigquery.",
+        " iceberg, bigquery or postgresql.",
         {"kind": "changelogs", "format": "delta"},
         "changelogs",
         "Where the tables are.",

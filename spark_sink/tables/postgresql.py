@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from slackwater.spark_sink.formats import POSTGRESQL
 from slackwater.spark_sink.tables.database_store import DatabaseStore
 from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX, table_address
-from slackwater.typed_changes import BEFORE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +15,10 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace
     from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
     from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
+
+
+# Before the names of most columns of typed changelogs.
+_PREFIX: Final = "before."
 
 
 class Postgresql(DatabaseStore):
@@ -38,7 +41,7 @@ class Postgresql(DatabaseStore):
         self.root = root
         self._place = place
         self._application = application
-        self._name_max = NAME_MAX if are_mirrors else NAME_MAX - len(f"{BEFORE}.")
+        self._name_max = NAME_MAX if are_mirrors else NAME_MAX - len(_PREFIX)
 
     @cached_property
     def log(self) -> DatabaseLog:

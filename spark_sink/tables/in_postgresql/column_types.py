@@ -93,11 +93,11 @@ def schema_of(columns: Iterable[tuple[str, str]]) -> pa.Schema:
     fields: dict[str, pa.DataType | list[pa.Field]] = {}
     for name, kind in columns:
         part, dot, of_part = name.partition(_DOT)
-        found = arrow_type(kind)
-        if found is not None and dot:
-            fields.setdefault(part, []).append(pa.field(of_part, found))
-        elif found is not None:
-            fields[name] = found
+        arrow = arrow_type(kind)
+        if arrow is not None and dot:
+            fields.setdefault(part, []).append(pa.field(of_part, arrow))
+        elif arrow is not None:
+            fields[name] = arrow
     structs = ((n, pa.struct(f) if isinstance(f, list) else f) for n, f in fields.items())
     return pa.schema(list(structs))
 
