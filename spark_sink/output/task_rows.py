@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def rows_by_tasks(rows: DataFrame, place: EpochPlace, owner: str) -> Iterator[pa.RecordBatch]:
-    """Have tasks write rows, and yield them from their files, which are gone afterwards.
+    """Have tasks write rows, and return them from their files, which are gone afterwards.
+
+    Spark's job runs at once: whoever takes the rows may turn its errors into others.
 
     Args:
         rows: to write.
@@ -31,10 +33,13 @@ def rows_by_tasks(rows: DataFrame, place: EpochPlace, owner: str) -> Iterator[pa
     kind = uuid.uuid4().hex
     writer = place.writer(owner, kind, PARQUET, ())
     written = written_by_tasks(rows, writer)
-    try:
-        yield from replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema)).batches(
-            written
-        )
-    finally:
-        with place.translating():
-            place.discard(owner, kind, ())
+    reader = replace(FileReader.of(writer), schema=arrow_schema_of(rows.schema))
+
+    def read() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader.batches(written)
+        finally:
+            with place.translating():
+                place.discard(owner, kind, ())
+
+    return read()

@@ -239,6 +239,9 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     def warm_up(self, spark: SparkSession, table: str) -> None:
         """Have Spark read a row of a mirror: the driver merges small epochs without it."""
+        if self._format.has_one_log:
+            # Spark does not read it.
+            return
         try:
             path, are_kept = self._place(table), self._delete_policy.are_kept
             stated = read_mirror(spark, path, self._format, keeps_deleted=are_kept)

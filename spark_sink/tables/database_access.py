@@ -103,5 +103,9 @@ class DatabaseAccess(TableAccess):
         """Return the rows as they are now; see TableStore."""
 
     @abstractmethod
+    def stated(self) -> str | None:
+        """Return the low watermark of the table's rows; None if it lacks some, or without one."""
+
+    @abstractmethod
     def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
         """Return the rows, and the low watermark that they have; None without one."""

@@ -72,6 +72,11 @@ class DatabaseStore(TableStore):
         """Read a table, and the low watermark of all, at one moment; see TableStore."""
         return self.access(spark, path, "").read_at_watermark(spark)
 
+    def stated(self, spark: SparkSession, path: str) -> str | None:
+        """Return the low watermark of all; see TableStore."""
+        access = self.access(spark, path, "")
+        return access.stated() if access.exists() else None
+
     def version_at(
         self,
         spark: SparkSession,  # noqa: ARG002

@@ -187,13 +187,12 @@ class MirrorTable(ManagedTable):
 
     def is_published_before(self, low_watermark: datetime) -> bool:
         """Return whether the mirror exists and has published an earlier low watermark."""
-        state = self._format.read_at_watermark(self._spark, self._path)
-        return state is not None and parse_rfc3339(state[1]) < datetime_to_ns(low_watermark)
+        stated = self._format.stated(self._spark, self._path)
+        return stated is not None and parse_rfc3339(stated) < datetime_to_ns(low_watermark)
 
     def states_low_watermark(self, low_watermark: datetime) -> bool:
         """Return whether the mirror exists and states this very low watermark."""
-        state = self._format.read_at_watermark(self._spark, self._path)
-        return state is not None and state[1] == datetime_to_rfc3339(low_watermark)
+        return self._format.stated(self._spark, self._path) == datetime_to_rfc3339(low_watermark)
 
     def rows_of(
         self, records: DataFrame, columns: Sequence[Column], *, is_checked: bool = False
@@ -233,8 +232,9 @@ class MirrorTable(ManagedTable):
             former_type = types.get(column.name.lower(), column.spark_type)
             if self._format.holds(former_type, column.spark_type):
                 continue
-            name = former_name(column.name, former_type, types)
-            self._access.rename_column(column.name, name)
+            own = self._own_names()[column.name.lower()]
+            name = former_name(own, former_type, types, self._format.name_max)
+            self._access.rename_column(own, name)
             _log.warning(
                 "column %s of %s is %s now. In the mirror its former values are in %s; rows that"
                 " do not change have no value in the new column",
@@ -254,17 +254,22 @@ class MirrorTable(ManagedTable):
         }
 
 
-def former_name(name: str, former_type: str, taken: Collection[str]) -> str:
+def former_name(
+    name: str, former_type: str, taken: Collection[str], longest: int | None = None
+) -> str:
     """Return a free name for a column whose type has changed.
 
     Args:
         name: the column's.
         former_type: in Spark SQL.
         taken: the names of the table's columns in lower case.
+        longest: how many characters a name can have; None for any number.
     """
     kind = re.sub(r"[^a-z0-9]+", "_", former_type.lower()).strip("_")
-    base = f"{name}_was_{kind}"
-    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+    ends = itertools.chain(
+        [f"_was_{kind}"], (f"_was_{kind}_{number}" for number in itertools.count(2))
+    )
+    names = (name[: longest and longest - len(end)] + end for end in ends)
     return next(free for free in names if free.lower() not in taken)
 
 

@@ -41,7 +41,7 @@ class Postgresql(DatabaseStore):
         self.root = root
         self._place = place
         self._application = application
-        self._name_max = NAME_MAX if are_mirrors else NAME_MAX - len(_PREFIX)
+        self.name_max = NAME_MAX if are_mirrors else NAME_MAX - len(_PREFIX)
 
     @cached_property
     def log(self) -> DatabaseLog:
@@ -53,7 +53,9 @@ class Postgresql(DatabaseStore):
 
     def takes_column(self, name: str) -> bool:
         """Return whether a column can have a name; see TableStore."""
-        return len(name.encode()) <= self._name_max and name not in self._SYSTEM_COLUMNS
+        return (
+            len(name.encode()) <= (self.name_max or NAME_MAX) and name not in self._SYSTEM_COLUMNS
+        )
 
     def name(self, path: str) -> str:
         """Return the table's name in PostgreSQL; Spark does not reach it."""

@@ -26,6 +26,7 @@ class TableStore(ABC):
         names_any_column: a table property, and values of it with which a column may have any name.
         has_nulls_in_arrays: an array, or one of its values, may be NULL. Otherwise a NULL array has
             no values, and NULL is left out of the others.
+        name_max: how many characters the name of a column can have; None for any number.
         has_one_log: an epoch is one commit for all tables, which state one low watermark.
         root: the URL of all tables; None if they are beside their staged epochs.
     """
@@ -36,6 +37,7 @@ class TableStore(ABC):
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
     has_nulls_in_arrays: ClassVar[bool] = True
     has_one_log: ClassVar[bool] = False
+    name_max: int | None = None
     root: str | None = None
 
     def holds(self, stored: str, wanted: str) -> bool:
@@ -125,6 +127,11 @@ class TableStore(ABC):
     @abstractmethod
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read a table at its published low watermark, and return both; None without one."""
+
+    def stated(self, spark: SparkSession, path: str) -> str | None:
+        """Return the low watermark that a table has published; None without one."""
+        state = self.read_at_watermark(spark, path)
+        return None if state is None else state[1]
 
     @abstractmethod
     def version_at(

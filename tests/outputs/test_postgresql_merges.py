@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -121,9 +122,12 @@ def test_a_table_without_a_key_has_one_row(log: DatabaseLog) -> None:
     mirror.require_equal()
 
 
-def test_a_table_that_is_made_again_with_another_key_is_found_by_it(log: DatabaseLog) -> None:
-    mirror = Mirror(log, SCHEMA)
-    policy = MergePolicy(are_kept=False)
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_a_table_that_is_made_again_with_another_key_is_found_by_it(
+    log: DatabaseLog, are_kept: bool
+) -> None:
+    mirror = Mirror(log, pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())]))
+    policy = MergePolicy(are_kept)
     mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
     columns = [replace(column, is_key=column.name == "A") for column in COLUMNS]
     rows = latest_of({1: ("whole", {"A": "x", "B": "y"}), 2: ("whole", {"A": "z", "B": "y"})})
@@ -133,6 +137,10 @@ def test_a_table_that_is_made_again_with_another_key_is_found_by_it(log: Databas
     later = latest_of({1: ("whole", {"A": "x", "B": "new"}), 5: ("delete", {})})
     mirror.merge(later.slice(0, 1), columns, policy)
     mirror.require_equal()
+    # Rows of a former table are forgotten, and nothing is said of the key.
+    mirror.merge(None, (), replace(policy, cleared_at=CLEARED))
+    mirror.require_equal()
+    assert mirror.access.key == ["A"]
 
 
 def test_an_epoch_that_is_there_is_not_merged_again(log: DatabaseLog) -> None:
@@ -204,7 +212,7 @@ def test_an_epoch_may_change_tables_in_any_order_if_foreign_keys_are_deferred(
         ((), None, ""),
         (
             ("ALTER DATABASE {} SET default_transaction_read_only = on",),
-            "read-only transaction",
+            "is a standby, or the database is read-only",
             "Name the primary server",
         ),
         (
@@ -311,6 +319,58 @@ def test_a_successor_ends_the_transaction_of_an_owner_that_is_frozen_in_it(
         one.database.close()
 
 
+def test_an_epoch_that_a_hidden_failover_has_lost_is_missed(log: DatabaseLog) -> None:
+    mirror, policy = Mirror(log, SCHEMA), MergePolicy(are_kept=False)
+    [[before]] = log.reader.run("SELECT low_watermark FROM _slackwater")
+    mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
+    [[last]] = log.reader.run("SELECT low_watermark FROM _slackwater")
+    log.database.run("UPDATE _slackwater SET low_watermark = $1", before)
+    with pytest.raises(PostgresqlError, match="does not have the epoch"):
+        mirror.commit(latest_of({2: ("whole", {"A": "x"})}), COLUMNS, policy)
+    log.database.run("UPDATE _slackwater SET low_watermark = $1", last)
+    mirror.require_equal()
+
+
+def test_pipelines_may_start_together_on_a_new_database(
+    new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    place = Disk(tmp_path, str(tmp_path))
+    for _ in range(5):
+        url = new_postgres_url().replace("+psycopg", "")
+        logs = [DatabaseLog(url, place, f"slackwater {number}") for number in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda one: one.take_over(lambda: None), logs)) == [None] * 4
+        for one in logs:
+            one.database.close()
+
+
+def test_a_database_in_another_encoding_is_refused(
+    new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    url = new_postgres_url().replace("+psycopg", "")
+    name = f"{urlsplit(url).path.strip('/')}_latin"
+    with closing(Database(url, "tests")) as admin:
+        latin = "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+        admin.run(f"CREATE DATABASE {name} {latin}")
+    other = url.replace(f"/{name.removesuffix('_latin')}?", f"/{name}?")
+    log = DatabaseLog(other, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    with pytest.raises(PostgresqlError, match="encoding LATIN1"):
+        log.take_over(lambda: None)
+    log.database.close()
+
+
+def test_options_of_a_url_reach_the_server_as_they_are(new_postgres_url: Callable[[], str]) -> None:
+    url = new_postgres_url().replace("+psycopg", "")
+    options = "options=-c%20search_path%3Dtyped%20-cwork_mem%3D8MB&client_encoding=LATIN1"
+    long = "slackwater " + "é" * 60
+    with closing(Database(f"{url}&{options}", long)) as database:
+        asked = ("search_path", "work_mem", "client_encoding", "application_name")
+        settings = ", ".join(f"current_setting('{name}')" for name in asked)
+        [[*values, name]] = database.run(f"SELECT {settings}")
+    assert values == ["typed", "8MB", "UTF8"]
+    assert name.startswith("slackwater ")
+
+
 def test_a_former_owner_commits_nothing_more(log: DatabaseLog, tmp_path: Path) -> None:
     mirror = Mirror(log, SCHEMA)
     former = log.owner
@@ -318,6 +378,8 @@ def test_a_former_owner_commits_nothing_more(log: DatabaseLog, tmp_path: Path) -
     try:
         with pytest.raises(PublishError, match="taken the pipeline over"):
             mirror.commit(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, MergePolicy(False))
+        with pytest.raises(PublishError, match="taken the pipeline over"):
+            mirror.access.rename_column("A", "B")
     finally:
         log.owner = former
     mirror.require_equal()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import threading
@@ -13,14 +12,12 @@ import pytest
 from google.cloud.bigquery import Client, SchemaField, Table
 
 from slackwater.spark_sink.errors import (
-    BadRecordError,
     BigQueryError,
     ColumnNameError,
     PublishError,
 )
 from slackwater.spark_sink.output.bigquery import clients
 from slackwater.spark_sink.sink import RecreatedTables
-from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.tables.in_bigquery import merge
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.support.bigquery import PROJECT
@@ -48,7 +45,6 @@ from tests.support.epoch_rows import (
     low_watermark,
     of_two_tables,
     record,
-    write,
 )
 
 
@@ -135,29 +131,6 @@ def test_a_view_shows_all_changelogs_up_to_the_low_watermark(changelogs: BigQuer
     changelogs.owner()
     assert changelogs.ids("_cut_sales.Orders") == [2, 3, 4, 5]
     assert changelogs.server.query(f"SELECT COUNT(*) AS n FROM `{marks}`") == [{"n": 2}]
-
-
-@pytest.mark.parametrize("records_max", [20_000, 0], ids=["by the driver", "by tasks"])
-def test_columns_come_and_a_bad_value_is_set_aside(
-    changelogs: BigQueryPlace, monkeypatch: pytest.MonkeyPatch, records_max: int
-) -> None:
-    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", records_max)
-    sink, _ = changelogs.owner(bad_records="dead_letter")
-    write(changelogs.spark, sink, 1, inserts(1, at=1))
-    columns = {"Id": "INT64", "Name": "STRING", "Fee": "INT64"}
-    mods: Mods = [({"Id": str(n)}, {"Fee": fee}, {}) for n, fee in enumerate(["7", "x", "8"], 2)]
-    bad = record("INSERT", mods, columns, at=2)
-    strict, _ = changelogs.owner()
-    with pytest.raises(BadRecordError, match="column Fee is not of"):
-        write(changelogs.spark, strict, 2, bad)
-    for _ in range(2):
-        sink, _ = changelogs.owner(bad_records="dead_letter")
-        write(changelogs.spark, sink, 2, bad)
-    rows = sorted(changelogs.rows(), key=lambda row: row["key"]["Id"])
-    fees = [(row["key"]["Id"], row["after"].get("Fee")) for row in rows]
-    assert fees == [(1, None), (2, 7), (4, 8)]
-    [letter] = (changelogs.folder / "checkpoint-log" / "_dead_letters").glob("*/*.json")
-    assert json.loads(letter.read_text())["key"] == '{"Id": "3"}'
 
 
 def test_changes_of_a_former_owner_that_wakes_up_are_older_than_those_of_its_successor(

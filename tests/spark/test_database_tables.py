@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from slackwater.spark_sink.errors import AsOfTimeError, PublishError, SinkError
+from slackwater.spark_sink.errors import AsOfTimeError, BadRecordError, PublishError, SinkError
 from slackwater.spark_sink.output.bigquery import clients
 from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sinks import managed_tables
@@ -49,6 +50,13 @@ from tests.support.postgres import postgres_server as postgres_server
     params=["changelogs", "mirrors", "upserted", "in_postgresql", "changelogs_in_postgresql"]
 )
 def place(request: pytest.FixtureRequest) -> DatabasePlace:
+    place: DatabasePlace = request.getfixturevalue(request.param)
+    return place
+
+
+@pytest.fixture(params=["changelogs", "changelogs_in_postgresql"])
+def typed(request: pytest.FixtureRequest) -> DatabasePlace:
+    """Return a place of typed changelogs."""
     place: DatabasePlace = request.getfixturevalue(request.param)
     return place
 
@@ -223,3 +231,26 @@ def test_large_epochs_of_several_tables_are_written_at_the_same_time(
         tasks.write(epoch, *(inserts(epoch, at=epoch, table=f"T{n}") for n in range(6)))
     assert [place.ids(f"T{n}") for n in range(6)] == [[1, 2]] * 6
     assert not list(place.folder.rglob("_staging/*/*/*"))
+
+
+@pytest.mark.parametrize("records_max", [20_000, 0], ids=["by the driver", "by tasks"])
+def test_columns_come_and_a_bad_value_is_set_aside(
+    typed: DatabasePlace, monkeypatch: pytest.MonkeyPatch, records_max: int
+) -> None:
+    monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", records_max)
+    sink, _ = typed.owner(bad_records="dead_letter")
+    write(typed.spark, sink, 1, inserts(1, at=1))
+    columns = {"Id": "INT64", "Name": "STRING", "Fee": "INT64"}
+    mods: Mods = [({"Id": str(n)}, {"Fee": fee}, {}) for n, fee in enumerate(["7", "x", "8"], 2)]
+    bad = record("INSERT", mods, columns, at=2)
+    strict, _ = typed.owner()
+    with pytest.raises(BadRecordError, match="column Fee is not of"):
+        write(typed.spark, strict, 2, bad)
+    for _ in range(2):
+        sink, _ = typed.owner(bad_records="dead_letter")
+        write(typed.spark, sink, 2, bad)
+    rows = sorted(typed.rows(), key=lambda row: row["key"]["Id"])
+    fees = [(row["key"]["Id"], row["after"].get("Fee")) for row in rows]
+    assert fees == [(1, None), (2, 7), (4, 8)]
+    [letter] = (typed.folder / "checkpoint-log" / "_dead_letters").glob("*/*.json")
+    assert json.loads(letter.read_text())["key"] == '{"Id": "3"}'

@@ -231,18 +231,33 @@ class BigQueryAccess(DatabaseAccess):
         text = f"SELECT * FROM `{self._id}` WHERE {condition}"
         return self._frame(spark, self._rows(text))
 
-    def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
-        """Return the rows, and the low watermark that they have; None without one."""
+    def stated(self) -> str | None:
+        """Return the low watermark of the rows; see DatabaseAccess."""
+        return self._stated_in(self._rows(f"SELECT {self._stated()}"))
+
+    def _stated(self) -> str:
+        """Return columns of the low watermark, and of the tables that lack rows then."""
         marks = self._dataset.address(MARKS).id
         of_pipeline = (
             f"FROM `{marks}` WHERE pipeline = {json.dumps(self._log.pipeline, ensure_ascii=False)}"
             " AND chunk IS NULL ORDER BY low_watermark DESC LIMIT 1"
         )
-        # By one query with the rows, so that all is of one moment.
-        stated = (
+        return (
             f"(SELECT low_watermark {of_pipeline}) AS {_AT},"
             f" (SELECT TO_JSON_STRING(incomplete) {of_pipeline}) AS {_LACK}"
         )
+
+    def _stated_in(self, rows: pa.Table) -> str | None:
+        """Return what the first row has in such columns."""
+        at, lack = (rows.column(name)[0].as_py() for name in (_AT, _LACK))
+        if at is None or self.source_table() in json.loads(lack or "[]"):
+            return None
+        return datetime_to_rfc3339(at)
+
+    def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
+        """Return the rows, and the low watermark that they have; None without one."""
+        # By one query with the rows, so that all is of one moment.
+        stated = self._stated()
         while True:
             rows = self._rows(f"SELECT *, {stated} FROM `{self._id}`")
             if rows.num_rows:
@@ -252,12 +267,12 @@ class BigQueryAccess(DatabaseAccess):
             if not counted.column(_ROWS)[0].as_py():
                 rows = counted
                 break
-        at, lack = (rows.column(name)[0].as_py() for name in (_AT, _LACK))
-        if at is None or self.source_table() in json.loads(lack or "[]"):
+        at = self._stated_in(rows)
+        if at is None:
             return None
         if _ROWS in rows.column_names:
             rows = schema_of(self._existing().schema).empty_table()
-        return self._frame(spark, rows), datetime_to_rfc3339(at)
+        return self._frame(spark, rows), at
 
     def _rows(self, text: str) -> pa.Table:
         return self._dataset.rows(text, self._name)

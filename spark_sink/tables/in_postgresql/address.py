@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from slackwater.spark_sink.errors import PostgresqlError, TableNameError
 from slackwater.spark_sink.formats import POSTGRESQL
@@ -15,7 +15,13 @@ from slackwater.spark_sink.table_names import table_of
 # In bytes; PostgreSQL cuts longer names (its documentation, "Identifiers and Key Words").
 NAME_MAX: Final = 63
 # What libpq would wait for, or not, for much longer: in seconds, and in milliseconds.
-_DEFAULTS: Final[Mapping[str, str]] = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "connect_timeout": "10",
+    "tcp_user_timeout": "60000",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +75,16 @@ def connection_url(path: str, application: str) -> str:
         application: names the connection to the server.
     """
     url = urlsplit(path)
-    asked = dict(parse_qsl(url.query, keep_blank_values=True))
-    if len(application) > NAME_MAX:
+    # Not parse_qsl(): to libpq a plus is a plus.
+    pairs = (pair.partition("=") for pair in url.query.split("&") if pair)
+    asked = {unquote(name): unquote(value) for name, _, value in pairs}
+    if len(application.encode()) > NAME_MAX:
         # The server would cut it, and two could be the same.
         digest = hashlib.sha256(application.encode()).hexdigest()[:16]
         application = f"{application[: NAME_MAX - 17]} {digest}"
-    query = urlencode({**_DEFAULTS, **asked, "application_name": application})
+    # The driver sends texts in UTF-8, whatever the environment says.
+    own = {"application_name": application, "client_encoding": "UTF8"}
+    query = urlencode({**_DEFAULTS, **asked, **own}, quote_via=quote)
     return urlunsplit(url._replace(query=query))
 
 

@@ -34,7 +34,7 @@ _NATIVE: Final[Mapping[str, str]] = {
     "numeric": "numeric",
 }
 # Types that somebody may have given such a column are as good.
-_CAST: Final = frozenset({*_NATIVE.values(), "jsonb", "character varying", "interval"})
+_CAST: Final = frozenset({*_NATIVE.values(), "jsonb", "character varying"})
 _ARROW: Final = {name: kind for kind, name in _TYPES.items()}
 _ARRAY: Final = "[]"
 # In no name of Spanner's.

@@ -17,14 +17,25 @@ if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection, Cursor
 
 # Somebody who reads for a long time keeps a table from being altered: the epoch is tried again.
-_SESSION: Final = "SET TIME ZONE 'UTC'; SET lock_timeout = '30s'; SET jit = off"
+# A role may have time limits, which a large epoch would exceed at each attempt.
+_SESSION: Final = (
+    "SET TIME ZONE 'UTC'",
+    "SET lock_timeout = '30s'",
+    "SET jit = off",
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout',"
+    " 'idle_in_transaction_session_timeout', 'transaction_timeout')",
+)
 # Classes of SQLSTATE, and single ones, of what passes: connections, rollbacks, resources, locks,
 # operators (PostgreSQL's documentation, "PostgreSQL Error Codes").
 _PASSING: Final = ("08", "40", "53", "55", "57", "58", "XX")
+# A transaction that another thread's error has ended; a primary that becomes a standby.
+_PASSING_TOO: Final = frozenset({"25P02", "25P03", "25P04", "25006"})
 # Before there is a session, an error has no SQLSTATE.
 _REFUSED: Final = re.compile(
-    r"password|authentication|pg_hba|(role|database) \"[^\"]*\" does not exist|permission denied"
-    r"|invalid (connection|URI|sslmode|port)|certificate|not permitted",
+    r"FATAL: .*(password|authentication|pg_hba|does not exist|permission denied|not permitted"
+    r"|unrecognized configuration parameter)|no password supplied"
+    r"|invalid (connection option|URI|sslmode|port|integer)|certificate verify failed"
+    r"|root certificate file .* does not exist",
     re.IGNORECASE,
 )
 _ADVICE: Final = {
@@ -33,7 +44,8 @@ _ADVICE: Final = {
     " or change the value",
     "23503": "Drop the foreign key of the mirror's, or make it DEFERRABLE INITIALLY DEFERRED",
     "25006": "Name the primary server: a standby, or a database that is read-only, takes no rows",
-    "42501": "Grant the role CREATE on the database and its schema; it has to own the mirrors",
+    "42501": "Grant the role CREATE on the database and its schema; it has to own the tables, and"
+    " _slackwater",
     "54000": "Leave the table out with filter.exclude_tables, or shorten its key",
 }
 
@@ -150,7 +162,7 @@ class Database:
 
         connection: Connection = dbapi.connect(self._url, autocommit=True)
         with connection.cursor() as cursor:
-            for statement in _SESSION.split(";"):
+            for statement in _SESSION:
                 cursor.execute(statement)
         return connection
 
@@ -166,10 +178,12 @@ def _translated(error: Any) -> PostgresqlError | PublishError:
     """Return an error of the driver's as ours."""
     message = " ".join(str(error).split())
     state = error.sqlstate
-    is_refused = bool(_REFUSED.search(message)) if state is None else state[:2] not in _PASSING
-    if not is_refused:
-        return PublishError(f"PostgreSQL: {message}")
-    return PostgresqlError(f"PostgreSQL: {message}", _ADVICE.get(state or "", ""))
+    if state is None:
+        is_refused = bool(_REFUSED.search(message))
+    else:
+        is_refused = state[:2] not in _PASSING and state not in _PASSING_TOO
+    kind = PostgresqlError if is_refused else PublishError
+    return kind(f"PostgreSQL: {message}", _ADVICE.get(state or "", ""))
 
 
 def one(rows: Sequence[tuple[Any, ...]]) -> Any:

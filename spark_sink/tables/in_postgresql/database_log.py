@@ -29,6 +29,8 @@ MARKS: Final = "_slackwater"
 _CHUNKS: Final = "_slackwater_chunks"
 # In a table's comment, as JSON.
 PIPELINE_PROPERTY: Final = "slackwater.pipeline"
+# The key of a lock, held while the tables below are made.
+_MAKING: Final = 7_356_124_891
 # With MERGE, and keys whose NULL is equal to NULL.
 _VERSION_MIN: Final = 150_000
 _TABLES: Final = (
@@ -63,6 +65,8 @@ class DatabaseLog:
         self.pipeline = pipeline
         self.owner = uuid.uuid4().hex
         self.is_open = False
+        # The last epoch that this process knows of.
+        self._latest: datetime | None = None
 
     def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
         """Let no former owner commit any more; return the last epoch's low watermark.
@@ -74,13 +78,18 @@ class DatabaseLog:
             PostgresqlError: the database lacks epochs; see also Database.run().
             PublishError: see Database.run().
         """
-        for statement in _TABLES:
-            self.database.run(statement)
+        self._require_utf8()
+        with self.database.transaction(is_alone=True):
+            # Two that make a table at the same time would fail.
+            self.database.run(f"SELECT pg_advisory_xact_lock({_MAKING})")
+            for statement in _TABLES:
+                self.database.run(statement)
         # A former owner that is frozen may hold the pipeline's row.
         self.database.run(
-            f"SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
-            f" WHERE a.application_name = current_setting('application_name')"
-            f" AND a.pid != pg_backend_pid() AND EXISTS (SELECT 1 FROM pg_locks AS l"
+            "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
+            " WHERE a.application_name = current_setting('application_name')"
+            " AND a.datname = current_database() AND a.usename = current_user"
+            " AND a.pid != pg_backend_pid() AND EXISTS (SELECT 1 FROM pg_locks AS l"
             f" WHERE l.pid = a.pid AND l.relation = to_regclass('{MARKS}'))"
         )
         latest: datetime | None = one(
@@ -93,12 +102,23 @@ class DatabaseLog:
         )
         expected = logged()
         if expected is not None and (latest is None or latest < expected):
-            raise PostgresqlError(
-                f"the database does not have the epoch of {datetime_to_rfc3339(expected)}, the last"
-                f" one in {self.place.path}/_watermarks.",
-                "They are of different times: restore both as of one time",
-            )
+            raise self._lacks(expected)
+        self._latest = latest
         return latest
+
+    def _lacks(self, epoch: datetime) -> PostgresqlError:
+        return PostgresqlError(
+            f"the database does not have the epoch of {datetime_to_rfc3339(epoch)}, which"
+            f" {self.place.path} has.",
+            "They are of different times: restore both as of one time",
+        )
+
+    def _require_utf8(self) -> None:
+        encoding = one(self.database.run("SELECT current_setting('server_encoding')"))
+        if encoding != "UTF8":
+            raise PostgresqlError(
+                f"the database has the encoding {encoding}.", "Name a database in UTF8"
+            )
 
     @contextmanager
     def committing(
@@ -121,14 +141,15 @@ class DatabaseLog:
             PostgresqlError, PublishError: see Database.run(); or another process has taken the
                 pipeline over, and nothing is committed.
         """
+        if chunk is None and self._latest is not None and low_watermark <= self._latest:
+            # Its low watermark is stated.
+            yield
+            return
         with self.database.transaction():
-            marks = self.database.run(
-                f"SELECT owner, low_watermark FROM {MARKS} WHERE pipeline = $1 FOR UPDATE",
-                self.pipeline,
-            )
-            if [owner for owner, _ in marks] != [self.owner]:
-                raise taken_over_error()
-            [(_, latest)] = marks
+            latest = self._locked()
+            if latest not in (self._latest, low_watermark):
+                # As after a failover, which a connection pooler may hide.
+                raise self._lacks(self._latest or low_watermark)
             if chunk is None:
                 self.is_open = latest is None or latest < low_watermark
             else:
@@ -139,6 +160,31 @@ class DatabaseLog:
                     self._state(low_watermark, incomplete)
             finally:
                 self.is_open = False
+        if chunk is None:
+            self._latest = low_watermark
+
+    @contextmanager
+    def altering(self) -> Iterator[None]:
+        """Alter tables inside by one transaction, as the pipeline's owner; see committing()."""
+        with self.database.transaction(is_alone=True):
+            self._locked()
+            yield
+
+    def _locked(self) -> datetime | None:
+        """Lock the pipeline's row, and return the low watermark.
+
+        Raises:
+            PublishError: another process has taken the pipeline over.
+        """
+        marks = self.database.run(
+            f"SELECT owner, low_watermark FROM {MARKS} WHERE pipeline = $1 FOR UPDATE",
+            self.pipeline,
+        )
+        if [owner for owner, _ in marks] != [self.owner]:
+            raise taken_over_error()
+        [(_, latest)] = marks
+        low_watermark: datetime | None = latest
+        return low_watermark
 
     def _add_chunk(self, low_watermark: datetime, chunk: int) -> bool:
         """Note a chunk; return False if the database has it."""
@@ -194,9 +240,15 @@ class DatabaseLog:
                 f"the server is PostgreSQL {version // 10_000}, which has no MERGE.",
                 "Name a server of PostgreSQL 15 or later",
             )
+        if one(self.reader.run("SELECT current_setting('transaction_read_only')")) == "on":
+            raise PostgresqlError(
+                "the server is a standby, or the database is read-only.", "Name the primary server"
+            )
         with self.reader.trial():
             for statement in _TABLES:
                 self.reader.run(statement)
+            for table in (MARKS, _CHUNKS):
+                self.reader.run(f"INSERT INTO {table} (pipeline) SELECT '' LIMIT 0")
 
 
 def properties_in(comment: str | None) -> Mapping[str, str]:

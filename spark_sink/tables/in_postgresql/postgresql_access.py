@@ -64,7 +64,7 @@ class PostgresqlAccess(DatabaseAccess):
         self._table = table
         self.name = table.quoted
         # A schema has one of each name.
-        self._constraint = f"slackwater_key_{_digest(self.name)}"
+        self._index = f"slackwater_key_{_digest(self.name)}"
         self._database = log.database
         # Of the table as it is, once it is asked for.
         self._key: Sequence[str] | None = None
@@ -138,8 +138,7 @@ class PostgresqlAccess(DatabaseAccess):
             PIPELINE_PROPERTY: self._log.pipeline,
             SOURCE_TABLE_PROPERTY: properties[SOURCE_TABLE_PROPERTY],
         }
-        # Other tables are made at the same time.
-        with self._database.transaction(is_alone=True):
+        with self._log.altering():
             if self._table.schema is not None:
                 self._run(f"CREATE SCHEMA IF NOT EXISTS {identifier(self._table.schema)}")
             self._run(
@@ -149,17 +148,17 @@ class PostgresqlAccess(DatabaseAccess):
             self._run(f"COMMENT ON TABLE {self.name} IS {literal(json.dumps(stated))}")
             self._make_key(key)
 
-    def _make_key(self, key: Sequence[str]) -> None:
+    def _make_key(self, key: Sequence[str], *, is_unique: bool = True) -> None:
         if key:
             names = ", ".join(map(identifier, key))
-            constraint = f"CONSTRAINT {self._constraint} UNIQUE NULLS NOT DISTINCT ({names})"
-            self._run(f"ALTER TABLE {self.name} ADD {constraint}")
+            kind, nulls = ("UNIQUE ", " NULLS NOT DISTINCT") if is_unique else ("", "")
+            self._run(f"CREATE {kind}INDEX {self._index} ON {self.name} ({names}){nulls}")
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column; see TableAccess."""
-        self._run(
-            f"ALTER TABLE {self.name} RENAME COLUMN {identifier(name)} TO {identifier(new_name)}"
-        )
+        renamed = f"RENAME COLUMN {identifier(name)} TO {identifier(new_name)}"
+        with self._log.altering():
+            self._run(f"ALTER TABLE {self.name} {renamed}")
         self._key = None
 
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
@@ -170,7 +169,8 @@ class PostgresqlAccess(DatabaseAccess):
         }
         fields = flat(schema_of_missing(columns))
         added = (f"ADD COLUMN {_column(field, (), types)}" for field in fields)
-        self._run(f"ALTER TABLE {self.name} {', '.join(added)}")
+        with self._log.altering():
+            self._run(f"ALTER TABLE {self.name} {', '.join(added)}")
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:  # noqa: ARG002
         """Have tasks write rows, and copy them into the table; see TableAccess."""
@@ -220,9 +220,10 @@ class PostgresqlAccess(DatabaseAccess):
         """Merge changes, in the epoch's transaction."""
         key = [column.name for column in columns if column.is_key]
         # A table that was made again may have another key.
-        has_key = sorted(key) == sorted(self.key)
+        has_key = rows is None or sorted(key) == sorted(self.key)
         if not has_key:
-            self._run(f"ALTER TABLE {self.name} DROP CONSTRAINT IF EXISTS {self._constraint}")
+            schema = "" if self._table.schema is None else f"{identifier(self._table.schema)}."
+            self._run(f"DROP INDEX IF EXISTS {schema}{self._index}")
         staged, has_nulls = None, False
         names: Mapping[str, str] = {}
         if rows is not None:
@@ -233,7 +234,8 @@ class PostgresqlAccess(DatabaseAccess):
         for statement in merge.statements():
             self._run(statement)
         if not has_key:
-            self._make_key(key)
+            # Rows that are marked as deleted may have the same of the new key.
+            self._make_key(key, is_unique=not policy.are_kept)
             self._key = None
 
     @property
@@ -241,11 +243,11 @@ class PostgresqlAccess(DatabaseAccess):
         """The columns by which rows are found."""
         if self._key is None:
             rows = self._database.run(
-                "SELECT a.attname FROM pg_constraint AS c JOIN pg_attribute AS a"
-                " ON a.attrelid = c.conrelid AND a.attnum = ANY (c.conkey)"
-                " WHERE c.conrelid = to_regclass($1) AND c.conname = $2",
+                "SELECT a.attname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid"
+                " JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)"
+                " WHERE i.indrelid = to_regclass($1) AND c.relname = $2",
                 self.name,
-                self._constraint,
+                self._index,
             )
             self._key = [name for (name,) in rows]
         return self._key
@@ -282,20 +284,24 @@ class PostgresqlAccess(DatabaseAccess):
         inside = " AND ".join(conditions) or "TRUE"
         return f"({column} IS NULL OR ({inside}))", list(limits.values())
 
+    def stated(self) -> str | None:
+        """Return the low watermark of the rows; see DatabaseAccess."""
+        marks = self._log.reader.run(
+            f"SELECT low_watermark, incomplete FROM {MARKS} WHERE pipeline = $1",
+            self._log.pipeline,
+        )
+        for low_watermark, incomplete in marks:
+            if low_watermark is not None and self.source_table() not in json.loads(incomplete):
+                return datetime_to_rfc3339(low_watermark)
+        return None
+
     def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
         """Return the rows, and the low watermark that they have; None without one."""
         schema = self._schema()
         # Both at one moment.
         with self._log.reader.snapshot():
-            marks = self._log.reader.run(
-                f"SELECT low_watermark, incomplete FROM {MARKS} WHERE pipeline = $1",
-                self._log.pipeline,
-            )
-            for low_watermark, incomplete in marks:
-                if low_watermark is None or self.source_table() in json.loads(incomplete):
-                    return None
-                return self._frame(spark, schema), datetime_to_rfc3339(low_watermark)
-        return None
+            stated = self.stated()
+            return None if stated is None else (self._frame(spark, schema), stated)
 
     def _frame(
         self,
