@@ -17,6 +17,7 @@ from slackwater.spark_sink.errors import (
     ObjectStoreError,
     PublishError,
 )
+from slackwater.spark_sink.formats import DATABASES
 from slackwater.spark_sink.output.hadoop_files import require_file_system
 from slackwater.spark_sink.output.object_store import ObjectFiles, probe
 from slackwater.spark_sink.sinks.registry import parse_sink_settings, sink_kinds
@@ -82,8 +83,8 @@ def test_no_kind_refuses_a_format_in_any_place_or_needs_a_jar(kind: str, path: s
     formats = sink_kinds()[kind].formats
     assert {"delta", "iceberg"} <= set(formats)
     for file_format in formats:
-        if file_format == "bigquery":
-            # It has a place of its own.
+        if file_format in DATABASES:
+            # These have places of their own.
             continue
         sink = parse(kind=kind, path=path, checkpoint="c", format=file_format)
         assert sink.spark_needs == {kind}, file_format
