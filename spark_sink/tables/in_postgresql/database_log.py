@@ -79,9 +79,7 @@ class DatabaseLog:
             PublishError: see Database.run().
         """
         self._require_utf8()
-        with self.database.transaction(is_alone=True):
-            # Two that make a table at the same time would fail.
-            self.database.run(f"SELECT pg_advisory_xact_lock({_MAKING})")
+        with self._making():
             for statement in _TABLES:
                 self.database.run(statement)
         # A former owner that is frozen may hold the pipeline's row.
@@ -166,8 +164,15 @@ class DatabaseLog:
     @contextmanager
     def altering(self) -> Iterator[None]:
         """Alter tables inside by one transaction, as the pipeline's owner; see committing()."""
-        with self.database.transaction(is_alone=True):
+        with self._making():
             self._locked()
+            yield
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        """Make tables and schemas inside, while no other pipeline does: one of two would fail."""
+        with self.database.transaction(is_alone=True):
+            self.database.run(f"SELECT pg_advisory_xact_lock({_MAKING})")
             yield
 
     def _locked(self) -> datetime | None:

@@ -174,15 +174,15 @@ class PostgresqlAccess(DatabaseAccess):
 
     def append(self, rows: DataFrame, append_id: AppendId) -> None:  # noqa: ARG002
         """Have tasks write rows, and copy them into the table; see TableAccess."""
-        self._copy(self._log.written(rows), arrow_schema_of(rows.schema))
+        if self._log.is_open:
+            self._copy(self._log.written(rows), arrow_schema_of(rows.schema))
 
     def append_rows(self, rows: pa.Table, append_id: AppendId) -> None:  # noqa: ARG002
         """Copy rows into the table; see TableAccess."""
-        self._copy(rows.to_batches(), rows.schema)
+        if self._log.is_open:
+            self._copy(rows.to_batches(), rows.schema)
 
     def _copy(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-        if not self._log.is_open:
-            return
         schema = flat(schema)
         flattened = (
             part
