@@ -177,7 +177,10 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 		$(BIN)/python -m tests.proofs.object_kills --format $$format --store $$store || exit 1; done; done
 	@$(BIN)/python -m tests.proofs.object_kills --format mirror --store gs
 	@$(BIN)/python -m tests.proofs.object_kills --format iceberg_mirror --store s3
-	@$(BIN)/python -m tests.proofs.object_kills --format bigquery
+	@for format in bigquery bigquery_changelogs bigquery_mirror bigquery_upserts \
+		postgresql_changelogs postgresql_mirror; do \
+		for dialect in GOOGLE_STANDARD_SQL POSTGRESQL; do \
+		$(BIN)/python -m tests.proofs.object_kills --format $$format --dialect $$dialect || exit 1; done; done
 	@for format in parquet json delta; do \
 		$(BIN)/python -m tests.proofs.object_kills --rounds 2 --format $$format --store az || exit 1; done
 	@$(BIN)/python -m tests.proofs.object_kills --rounds 2 --format mirror --store az
