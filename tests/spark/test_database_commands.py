@@ -67,7 +67,7 @@ class Destination:
     table: str
 
 
-@pytest.fixture(params=["transaction", "table", "postgresql"])
+@pytest.fixture(params=["transaction", pytest.param("table", marks=pytest.mark.long), "postgresql"])
 def destination(request: pytest.FixtureRequest) -> Iterator[Destination]:
     if request.param == "postgresql":
         url = request.getfixturevalue("new_postgres_url")().replace("+psycopg", "")

@@ -87,9 +87,7 @@ def test_one_owner_writes_each_epoch_once(place: DatabasePlace) -> None:
         ("upserted", "AppendRows"),
         ("upserted", "FlushRows"),
         ("in_postgresql", "COPY"),
-        ("in_postgresql", "MERGE"),
         ("in_postgresql", "COMMIT"),
-        ("changelogs_in_postgresql", "COPY"),
         ("changelogs_in_postgresql", "COMMIT"),
     ],
 )
