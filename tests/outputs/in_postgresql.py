@@ -42,12 +42,7 @@ class PostgresqlMirror(Mirror):
 
     def sink(self) -> Mapping[str, Any]:
         """Return the section sink of the settings."""
-        return {
-            **super().sink(),
-            "format": "postgresql",
-            "path": self._door.url,
-            "checkpoint": str(self._place.folder / "checkpoint"),
-        }
+        return {**super().sink(), **_sink_at(self._door, self._place)}
 
     def _new_looker(self, stream: ChangeStream) -> Looker:
         return PostgresqlLooker(self._url, stream, self._dialect)
@@ -95,12 +90,7 @@ class PostgresqlChangelogs(DatabaseChangelogs):
 
     def sink(self) -> Mapping[str, Any]:
         """Return the section sink of the settings."""
-        return {
-            "kind": "changelogs",
-            "format": "postgresql",
-            "path": self._door.url,
-            "checkpoint": str(self._place.folder / "checkpoint"),
-        }
+        return {"kind": "changelogs", **_sink_at(self._door, self._place)}
 
     def _counts(self) -> dict[tuple[str, Any], int]:
         counts: dict[tuple[str, Any], int] = {}
@@ -124,6 +114,11 @@ class PostgresqlChangelogs(DatabaseChangelogs):
 def with_parts(row: dict[str, Any]) -> dict[str, Any]:
     """Return a typed change, of which a part that it does not have is None."""
     return row | dict.fromkeys(part for part, names in row["given"].items() if names is None)
+
+
+def _sink_at(door: PostgresDoor, place: Place) -> dict[str, Any]:
+    checkpoint = str(place.folder / "checkpoint")
+    return {"format": "postgresql", "path": door.url, "checkpoint": checkpoint}
 
 
 def _rows(database: Database, table: str) -> list[dict[str, Any]]:
