@@ -319,6 +319,24 @@ def test_a_successor_ends_the_transaction_of_an_owner_that_is_frozen_in_it(
         one.database.close()
 
 
+def test_a_clone_of_a_database_leaves_the_other_ones_owner_alone(
+    new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    url, place = new_postgres_url().replace("+psycopg", ""), Disk(tmp_path, str(tmp_path))
+    name = urlsplit(url).path.strip("/")
+    production = DatabaseLog(url, place, "slackwater orders")
+    production.take_over(lambda: None)
+    # Nobody may be connected to what is copied.
+    production.database.close()
+    with closing(Database(url.replace(f"/{name}?", "/postgres?"), "tests")) as admin:
+        admin.run(f"CREATE DATABASE {name}_clone TEMPLATE {name}")
+    staging = DatabaseLog(url.replace(f"/{name}?", f"/{name}_clone?"), place, "slackwater orders")
+    with production.committing(low_watermark(1), None, is_stated=True, incomplete=[]):
+        staging.take_over(lambda: None)
+    for one in (production, staging):
+        one.database.close()
+
+
 def test_an_epoch_that_a_hidden_failover_has_lost_is_missed(log: DatabaseLog) -> None:
     mirror, policy = Mirror(log, SCHEMA), MergePolicy(are_kept=False)
     [[before]] = log.reader.run("SELECT low_watermark FROM _slackwater")

@@ -12,7 +12,7 @@ from slackwater.spark_sink.errors import AsOfTimeError, BadRecordError, PublishE
 from slackwater.spark_sink.output.bigquery import clients
 from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sinks import managed_tables
-from slackwater.spark_sink.tables.mirror_table import read_mirror
+from slackwater.spark_sink.tables.mirror_table import former_name, read_mirror
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server
@@ -252,3 +252,25 @@ def test_columns_come_and_a_bad_value_is_set_aside(
     assert fees == [(1, None), (2, 7), (4, 8)]
     [letter] = (typed.folder / "checkpoint-log" / "_dead_letters").glob("*/*.json")
     assert json.loads(letter.read_text())["key"] == '{"Id": "3"}'
+
+
+def test_a_column_that_comes_back_in_other_case_and_of_another_type_leaves_its_values(
+    in_postgresql: DatabasePlace,
+) -> None:
+    _, tasks = in_postgresql.owner()
+    before, after = {"Id": "INT64", "Price": "INT64"}, {"Id": "INT64", "PRICE": "STRING"}
+    inserted: Mods = [({"Id": "1"}, {"Price": "7"}, {})]
+    changed: Mods = [({"Id": "1"}, {"PRICE": "x"}, {})]
+    tasks.write(1, record("INSERT", inserted, before, at=1))
+    tasks.write(2, record("UPDATE", changed, after, at=2))
+    assert in_postgresql.rows() == [{"Id": 1, "Price_was_bigint": 7, "PRICE": "x"}]
+
+
+def test_the_name_of_a_former_column_is_one_that_the_database_does_not_cut() -> None:
+    name = "N" * 63
+    first = former_name(name, "STRING", (), 63)
+    assert first == "N" * 52 + "_was_string"
+    second = former_name(name, "STRING", [first.lower()], 63)
+    assert len(second) == 63
+    assert second.endswith("N_was_string_2")
+    assert former_name("Price", "BIGINT", ()) == "Price_was_bigint"
