@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from slackwater.spark_sink.output.row_range import RowRange
+
+
+# In a table's comment or description, as JSON: what other formats have in properties.
+PIPELINE_PROPERTY: Final = "slackwater.pipeline"
+
+
+def properties_in(comment: str | None) -> Mapping[str, str]:
+    """Return the properties in a table's comment; none for a table of others."""
+    try:
+        properties = json.loads(comment or "")
+    except ValueError:
+        return {}
+    return properties if isinstance(properties, dict) else {}
 
 
 class DatabaseLog(Protocol):

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater.spark_sink.errors import BigQueryError
+from slackwater.spark_sink.formats import BIGQUERY, DATABASES
 
-SCHEME: Final = "bq"
+SCHEME: Final = DATABASES[BIGQUERY]
 DEFAULT_TABLE: Final = "changes"
 # The options that name other services than the public ones; those of an object store are beside.
 ENDPOINT: Final = "bigquery.endpoint"
@@ -41,11 +42,6 @@ class TableAddress:
     def resource(self) -> str:
         """The name that the Storage Write API has for it."""
         return f"projects/{self.project}/datasets/{self.dataset}/tables/{self.table}"
-
-
-def is_bigquery(path: str) -> bool:
-    """Return whether a path is an address of BigQuery's."""
-    return path.startswith(f"{SCHEME}://")
 
 
 def parse_address(path: str) -> TableAddress:

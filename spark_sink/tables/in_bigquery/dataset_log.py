@@ -9,7 +9,6 @@ commit, which has that row alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -33,6 +32,7 @@ from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_log import FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.task_rows import rows_by_tasks
+from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, properties_in
 from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS
 from slackwater.spark_sink.tables.in_bigquery.merge import (
     TableMerge,
@@ -59,8 +59,7 @@ _MARKS_SCHEMA: Final = pa.schema(
         "transactions": pa.int64(),
     }
 )
-# In a table's description, as JSON: what other formats have in properties.
-PIPELINE_PROPERTY: Final = "slackwater.pipeline"
+# Beside PIPELINE_PROPERTY.
 CONSISTENCY_PROPERTY: Final = "slackwater.consistency"
 _LOOKS_AT_ONCE: Final = 8
 _US: Final = timedelta(microseconds=1)
@@ -378,11 +377,7 @@ def owner_of(table: bigquery.Table) -> str | None:
 
 def properties_of(table: bigquery.Table) -> Mapping[str, str]:
     """Return the properties in a table's description; none for a table of others."""
-    try:
-        properties = json.loads(table.description or "")
-    except ValueError:
-        return {}
-    return properties if isinstance(properties, dict) else {}
+    return properties_in(table.description)
 
 
 def _time_us(name: str) -> int:

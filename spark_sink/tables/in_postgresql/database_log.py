@@ -17,6 +17,7 @@ from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.output.commit_log import taken_over_error
 from slackwater.spark_sink.output.epoch_place import EpochPlace
 from slackwater.spark_sink.output.task_rows import rows_by_tasks
+from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, properties_in
 from slackwater.spark_sink.tables.in_postgresql.address import TableAddress
 from slackwater.spark_sink.tables.in_postgresql.database import Database, one
 from slackwater.timestamp import datetime_to_rfc3339
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 MARKS: Final = "_slackwater"
 _CHUNKS: Final = "_slackwater_chunks"
-# In a table's comment, as JSON.
-PIPELINE_PROPERTY: Final = "slackwater.pipeline"
 # The key of a lock, held while the tables below are made.
 _MAKING: Final = 7_356_124_891
 # With MERGE, and keys whose NULL is equal to NULL.
@@ -254,12 +253,3 @@ class DatabaseLog:
                 self.reader.run(statement)
             for table in (MARKS, _CHUNKS):
                 self.reader.run(f"INSERT INTO {table} (pipeline) SELECT '' LIMIT 0")
-
-
-def properties_in(comment: str | None) -> Mapping[str, str]:
-    """Return the properties in a table's comment; none for a table of others."""
-    try:
-        properties = json.loads(comment or "")
-    except ValueError:
-        return {}
-    return properties if isinstance(properties, dict) else {}

@@ -13,7 +13,7 @@ import pyarrow as pa
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.database_access import DatabaseAccess
+from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, DatabaseAccess
 from slackwater.spark_sink.tables.in_postgresql.address import TableAddress, identifier, literal
 from slackwater.spark_sink.tables.in_postgresql.column_types import (
     as_texts,
@@ -25,7 +25,6 @@ from slackwater.spark_sink.tables.in_postgresql.column_types import (
 )
 from slackwater.spark_sink.tables.in_postgresql.database_log import (
     MARKS,
-    PIPELINE_PROPERTY,
     DatabaseLog,
 )
 from slackwater.spark_sink.tables.in_postgresql.row_merge import RowMerge, cast, staged_rows
