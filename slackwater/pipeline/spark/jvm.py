@@ -29,9 +29,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from slackwater.errors import SparkFailedError
 from slackwater.pipeline.failures import summary
 from slackwater.pipeline.spark.launch_output import without_ivys_lines
+from slackwater.scheduler.spark import at_start
 
 # Options of spark-submit, by PySpark's name.
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
+# Where the driver's Python processes look for modules.
+_PYTHON: Final = "PYTHONPATH"
 # The prefix of this program's own variables, which neither the JVM nor the workers need.
 _OWN: Final = "SLACKWATER_"
 # The numbers of a stage that change while its tasks work.
@@ -70,8 +73,10 @@ def _submitting(conf: SparkConf) -> Iterator[None]:
     """Have Spark's launcher read settings from a file, as long as the context is open."""
     hidden = [name for name in os.environ if name.startswith(_OWN)]
     hidden_values = {
-        name: os.environ.pop(name) for name in [_SUBMIT, *hidden] if name in os.environ
+        name: os.environ.pop(name) for name in [_SUBMIT, _PYTHON, *hidden] if name in os.environ
     }
+    places = [str(Path(at_start.__file__).parent), hidden_values.get(_PYTHON, "")]
+    os.environ[_PYTHON] = os.pathsep.join(filter(None, places))
     with NamedTemporaryFile("w", encoding="utf-8", prefix="slackwater-", suffix=".conf") as file:
         file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in conf.getAll())
         file.flush()
@@ -80,7 +85,7 @@ def _submitting(conf: SparkConf) -> Iterator[None]:
         try:
             yield
         finally:
-            del os.environ[_SUBMIT]
+            del os.environ[_SUBMIT], os.environ[_PYTHON]
             os.environ.update(hidden_values)
 
 

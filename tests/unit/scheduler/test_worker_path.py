@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
+from slackwater.scheduler.spark import at_start
 from slackwater.scheduler.spark.worker_path import without_archives
 
 
@@ -37,3 +42,20 @@ def test_what_is_not_installed_is_looked_for_in_archives(site: Path, missing: st
     (site / missing / "__init__.py").unlink()
     places = [str(site / "pyspark/python/lib/pyspark.zip"), str(site)]
     assert without_archives(places) == places
+
+
+def test_python_starts_without_the_archives_and_with_its_environments_own_module(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('own')")
+    archive = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
+    places = map(str, (archive, Path(at_start.__file__).parent, tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", "import pyspark; print(pyspark.__file__)"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["own", pyspark.__file__]
+    assert done.stderr == ""
