@@ -257,9 +257,6 @@ class Trial:
         start_ns = connection.strong_read_timestamp_ns()
         values = settings(self.stream, self.folder, format_rfc3339(start_ns))
         values["http"] = {"listen": "127.0.0.1:0"}
-        # The default. Without a pause the attackers' own CPU time would be counted: this machine
-        # has none to spare then.
-        del values["epoch"]["trigger"]
         service = Service(values, self.folder, os.environ)
         service.start()
         resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))

@@ -83,7 +83,7 @@ def pipeline(
     token.touch(mode=0o600)
     token.write_text(TOKEN)
     # Without a pause, epochs would take the processor from the attacks.
-    values["epoch"] = {"reading": "continuous", "trigger": "1s"}
+    values["epoch"] = {"reading": "continuous"}
     values["http"] = {"listen": "127.0.0.1:0", "token_file": str(token)}
     values["log"] = {"level": "debug"}
     values["trace"] = {"endpoint": f"http://u:{SECRET}@127.0.0.1:1/v1/traces"}

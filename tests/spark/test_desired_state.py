@@ -56,7 +56,6 @@ def test_a_pipeline_is_killed_paused_resumed_and_interrupted(
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     pipeline_settings = settings(stream, tmp_path, format_rfc3339(start_ns))
-    pipeline_settings["epoch"]["trigger"] = "500ms"
     pipeline_settings["http"] = {"listen": "127.0.0.1:0"}
     pipeline_settings["log"] = {"format": "json"}
     pipeline_settings["trace"] = {"endpoint": collector.endpoint}

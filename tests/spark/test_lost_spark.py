@@ -42,7 +42,7 @@ def running(stream: ChangeStream, folder: Path, deadline: str) -> Iterator[Calla
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     of_pipeline = settings(stream, folder, format_rfc3339(start_ns))
-    of_pipeline["epoch"] |= {"progress_deadline": deadline, "trigger": "500ms"}
+    of_pipeline["epoch"]["progress_deadline"] = deadline
     service = Service(of_pipeline, folder, os.environ)
     service.start()
 

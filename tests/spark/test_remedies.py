@@ -44,8 +44,6 @@ class Pipelines:
         values = settings(
             stream, folder, format_rfc3339(self.connection.strong_read_timestamp_ns())
         )
-        # Two pipelines without pauses would take the processor from the commands.
-        values["epoch"]["trigger"] = "1s"
         values["http"] = {"listen": "127.0.0.1:0"}
         del values["pipeline"], values["sink"]
         # Folders of their own are in the section of each.

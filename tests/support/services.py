@@ -9,7 +9,7 @@ from slackwater.reader.change_stream import ChangeStream
 
 
 def settings(stream: ChangeStream, folder: Path, start: str) -> dict[str, Any]:
-    """Return the settings of a pipeline orders without pauses and with all files in a folder."""
+    """Return the settings of a pipeline orders with all files in a folder."""
     return {
         "pipeline": "orders",
         "source": {
@@ -19,7 +19,7 @@ def settings(stream: ChangeStream, folder: Path, start: str) -> dict[str, Any]:
             "change_stream": stream.change_stream,
             "start": start,
         },
-        "epoch": {"trigger": "0s"},
+        "epoch": {},
         "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "checkpoint")},
         "state": {"url": f"sqlite:///{folder / 'state.db'}"},
         "spark": {"master": "local[2,4]"},

@@ -103,13 +103,15 @@ def test_mirrors_in_postgresql_need_its_driver() -> None:
     assert needed(Settings.model_validate(values)) == ["spark", "postgres"]
 
 
-@pytest.mark.parametrize("values", [*NEEDING.values(), IN_POSTGRESQL])
 def test_the_store_is_asked_and_settings_are_loaded_without_what_a_pipeline_needs(
-    values: dict[str, Any], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    program = "from slackwater.config.load import load_settings\nload_settings(None)"
-    written(tmp_path, values)
-    done = without(MODULES.keys(), program, folder=tmp_path)
+    program = ["from pathlib import Path\nfrom slackwater.config.load import load_settings"]
+    for number, values in enumerate([*NEEDING.values(), IN_POSTGRESQL]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        program.append(f"load_settings(Path({str(written(folder, values))!r}))")
+    done = without(MODULES.keys(), "\n".join(program), folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
