@@ -194,7 +194,8 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 		|| exit 1; done; done
 	@$(BIN)/python -m tests.proofs.kafka_foreign --seconds 3600
 	@$(BIN)/python -m tests.proofs.mirrors --changes 2000 --looks 10
-	@$(BIN)/python -m tests.proofs.mirrors --in-catalog
+	@for place in catalog postgresql; do \
+		$(BIN)/python -m tests.proofs.mirrors --in $$place || exit 1; done
 	@$(BIN)/python -m tests.proofs.month
 	@$(BIN)/python -m tests.proofs.rescans --rows 6000 --kills 3
 	@$(BIN)/python -m tests.proofs.sinks --only passed folders delta_folders iceberg_folders

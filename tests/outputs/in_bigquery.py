@@ -17,9 +17,9 @@ from tests.outputs.changelog_tables import TableChangelog, with_epochs
 from tests.outputs.in_database import TABLES, DatabaseChangelogs
 from tests.outputs.mirror import Mirror
 from tests.outputs.output import MakeOutput, Moment, Output, Place, epoch_id, logged_records
-from tests.proofs.mirrors import Looker, Seen
 from tests.support import mixed_load
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
+from tests.support.mirror_looks import Looker, Seen
 from tests.support.object_stores import ServedStore
 
 _TABLE = f"`{PROJECT}.{DATASET}.changes`"

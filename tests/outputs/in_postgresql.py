@@ -15,9 +15,9 @@ from slackwater.timestamp import datetime_to_ns
 from tests.outputs.in_database import TABLES, DatabaseChangelogs
 from tests.outputs.mirror import Mirror
 from tests.outputs.output import MakeOutput, Moment, Output, Place
-from tests.proofs.mirrors import Looker, Seen
 from tests.support import mixed_load
 from tests.support.database_places import nested
+from tests.support.mirror_looks import Looker, Seen
 from tests.support.object_stores import ServedStore
 from tests.support.postgres import running_server
 from tests.support.postgres_door import PostgresDoor, door_before

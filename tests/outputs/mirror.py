@@ -15,8 +15,8 @@ import pyarrow.fs as pafs
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from tests.outputs.in_catalog import InCatalog
 from tests.outputs.output import TRANSACTIONS_PER_SECOND, Output, Place
-from tests.proofs.mirrors import Looker
 from tests.support import mixed_load
+from tests.support.mirror_looks import Looker
 from tests.support.mixed_load import MixedLoad
 from tests.support.object_stores import BUCKET, STORES, Azure, ServedStore
 from tests.support.rest_catalog import rest_catalog

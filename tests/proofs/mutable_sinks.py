@@ -16,7 +16,6 @@ from slackwater.testing.plain_client import Truth
 from slackwater.timestamp import format_rfc3339
 from tests.faults.mutable_seeded import require_equal
 from tests.proofs import sinks
-from tests.proofs.mirrors import MARK, current
 from tests.proofs.sinks import (
     CHANGE_OF,
     ENVELOPES,
@@ -27,6 +26,7 @@ from tests.proofs.sinks import (
     sink_settings,
 )
 from tests.support.kafka_broker import read_topics
+from tests.support.mirror_looks import MARK, current
 from tests.support.services import settings
 from tests.support.typed_changelogs import plain
 from tests.synthetic.mutable import MutableStream, mutable_stream

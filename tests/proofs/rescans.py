@@ -38,9 +38,10 @@ from slackwater.state.rescan_models import NEW_TABLE, REPAIR, REQUESTED, Rescan,
 from slackwater.state.rescans import rescans
 from slackwater.state.store import Store
 from slackwater.testing.emulator_database import update_ddl
-from tests.proofs.mirrors import KINDS, MORE_KINDS, Looker, mirror_settings
+from tests.proofs.mirrors import KINDS, MORE_KINDS, mirror_settings
 from tests.support import mixed_load
 from tests.support.emulators import CHURN_SECONDS, own_database
+from tests.support.mirror_looks import Looker
 from tests.support.mixed_load import MixedLoad
 
 SECONDS_MAX: Final = 1_500

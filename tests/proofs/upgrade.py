@@ -71,7 +71,7 @@ def upgrade_mirrors(before: str) -> None:
             dialect,
             Path(folder),
             deletes=deletes,
-            table_format=table_format,
+            destination=mirrors.Destination(table_format),
             changes=300,
             looks=3,
             kills_after=[0],

@@ -20,13 +20,13 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.tables.in_postgresql.database import Database
 from slackwater.timestamp import format_rfc3339
 from tests.outputs.in_bigquery import BigQueryLooker
-from tests.proofs.mirrors import Seen
 from tests.support import mixed_load
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server
 from tests.support.command_line import output_of, slackwater
 from tests.support.emulators import NewDatabase
+from tests.support.mirror_looks import Seen
 from tests.support.mixed_load import MixedLoad
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server

@@ -25,7 +25,6 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.testing.emulator_database import update_ddl
-from tests.proofs.mirrors import current
 from tests.support import hostile_names
 from tests.support.command_line import rounds_of_verify, slackwater
 from tests.support.emulators import NewDatabase
@@ -34,6 +33,7 @@ from tests.support.hostile_names import EVERY_MARK, IN_SCHEMA, KEY, OF_COLUMNS, 
 from tests.support.kafka_broker import kafka_broker as kafka_broker
 from tests.support.kafka_broker import read_topics
 from tests.support.mirror_epochs import Epochs
+from tests.support.mirror_looks import current
 from tests.support.services import settings
 
 TABLES = (EVERY_MARK, f"`\n{IN_SCHEMA}", OF_COLUMNS)

@@ -22,10 +22,11 @@ from slackwater.state.errors import StateError
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.testing.emulator_database import update_ddl
-from tests.proofs.mirrors import ADDED, Looker, mirror_settings
+from tests.proofs.mirrors import mirror_settings
 from tests.support import mixed_load
 from tests.support.command_line import PROGRAM, rounds_of_verify, slackwater
 from tests.support.emulators import NewDatabase
+from tests.support.mirror_looks import ADDED, Looker
 from tests.support.mixed_load import MixedLoad
 from tests.support.services import settings
 from tests.support.table_rows import comparable, spanner_rows

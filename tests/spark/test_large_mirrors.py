@@ -18,9 +18,9 @@ from slackwater.spark_sink.tables.by_driver import delta_version
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges import file_merge
-from tests.proofs.mirrors import current
 from tests.support.epoch_rows import on_disk, write
 from tests.support.merge_epochs import COLUMNS, one, operations, record
+from tests.support.mirror_looks import current
 from tests.support.read_tables import iceberg_at
 
 

@@ -15,10 +15,10 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.proofs.mirrors import current
 from tests.support.epoch_rows import on_disk, write
 from tests.support.merge_epochs import FOLDER, Change, operations, record
 from tests.support.mirror_epochs import START, Epochs
+from tests.support.mirror_looks import current
 
 
 @pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.using))

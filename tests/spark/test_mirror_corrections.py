@@ -21,10 +21,10 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.rescans import mirror_corrections
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.proofs.mirrors import current, mirrored_rows
 from tests.support.epoch_rows import on_disk
 from tests.support.merge_epochs import FoldedBySpark
 from tests.support.mirror_epochs import Epochs
+from tests.support.mirror_looks import current, mirrored_rows
 
 COLUMNS = (
     Column("Id", "INT64", is_key=True),

@@ -30,7 +30,6 @@ from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_changes import MergeId
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_rfc3339
-from tests.proofs.mirrors import current
 from tests.support.epoch_rows import make_sink, on_disk
 from tests.support.mirror_epochs import (
     START,
@@ -40,6 +39,7 @@ from tests.support.mirror_epochs import (
     physical_types,
     remove_commits,
 )
+from tests.support.mirror_looks import current
 from tests.support.read_tables import iceberg_at
 
 NANOSECONDS = "_At_nanoseconds"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.reader.change_stream import Dialect
-from tests.proofs.mirrors import KINDS, run
+from tests.proofs.mirrors import KINDS, Destination, run
 from tests.support import mixed_load
 from tests.support.emulators import NewDatabase
 
@@ -29,7 +29,7 @@ def test_mirrors_equal_their_tables_at_their_watermark_through_a_kill(
         dialect,
         tmp_path,
         deletes=deletes,
-        table_format=table_format,
+        destination=Destination(table_format),
         changes=200,
         looks=2,
         kills_after=(0,),

@@ -24,12 +24,13 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.rescan_models import Rescan, RescanState
 from slackwater.state.rescans import rescans
 from slackwater.testing.emulator_database import update_ddl
-from tests.proofs.mirrors import KINDS, Kind, at_watermark, mirror_settings, mirrored_rows
+from tests.proofs.mirrors import KINDS, Kind, mirror_settings
 from tests.spark.pipeline_owner import Owner
 from tests.support.changing import renamed, spell
 from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.epochs import EpochLoop
+from tests.support.mirror_looks import at_watermark, mirrored_rows
 from tests.support.table_rows import comparable, spanner_rows
 
 EPOCHS_MAX: Final = 80

@@ -36,12 +36,13 @@ from slackwater.state.store import Store
 from slackwater.state.verified_models import proof
 from slackwater.state.verified_tables import verified_tables
 from slackwater.testing.emulator_database import update_ddl
-from tests.proofs.mirrors import KINDS, MORE_KINDS, Kind, Looker, at_watermark, mirror_settings
+from tests.proofs.mirrors import KINDS, MORE_KINDS, Kind, mirror_settings
 from tests.proofs.rescans import NEW, WATCHED, ddl, insert_many
 from tests.spark.pipeline_owner import Owner
 from tests.support import mixed_load
 from tests.support.emulators import NewDatabase
 from tests.support.epochs import EpochLoop
+from tests.support.mirror_looks import Looker, at_watermark
 from tests.support.mixed_load import MixedLoad
 from tests.support.services import settings as settings_of
 

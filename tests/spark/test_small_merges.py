@@ -24,7 +24,6 @@ from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.timestamp import datetime_to_us
-from tests.proofs.mirrors import current
 from tests.support.epoch_rows import START, Record, on_disk, write
 from tests.support.merge_epochs import (
     COLUMNS,
@@ -37,6 +36,7 @@ from tests.support.merge_epochs import (
     record,
     value,
 )
+from tests.support.mirror_looks import current
 from tests.support.read_tables import iceberg_at, sql_name
 from tests.support.typed_values import VALUES
 

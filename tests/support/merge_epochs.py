@@ -13,8 +13,8 @@ from pyiceberg.table.snapshots import Operation
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.table_names import plain_name
 from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch
-from tests.proofs.mirrors import current
 from tests.support.epoch_rows import START, Record
+from tests.support.mirror_looks import current
 from tests.support.read_tables import iceberg_at
 
 # Not a name that a plain SQL statement may have.

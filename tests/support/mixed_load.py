@@ -230,3 +230,7 @@ class MixedLoad(MixedChanges):
             stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
         )
         super().__init__(database, seed=seed)
+
+    def execute(self, statement: str) -> None:
+        """Change rows by a statement."""
+        self._database.run_in_transaction(lambda of_it: of_it.execute_update(statement))
