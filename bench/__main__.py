@@ -72,7 +72,9 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
             (partial(partitions.measure, churn=False, moves=100), (10_000, "sqlite")),
         ],
         "continuous": [(continuous.compare, (load, 30)) for load in _OPEN_QUERIES],
-        "freshness": [(freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta")],
+        "freshness": [
+            (freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta", "postgresql")
+        ],
         "kafka_delivery": [(kafka_delivery.measure, (10, 30))],
         "read_cpu": [(read_cpu.measure, (20_000, 3))],
         "tail": [(tail.measure, (5,))],

@@ -1,7 +1,8 @@
 """Freshness: from a transaction's commit until its records are readable in the output.
 
 The service runs as a process with trigger 0 on local[2] against an emulator whose partitions
-churn every 2 s, while 20 transactions a second are written.
+churn every 2 s, while 20 transactions a second are written. In PostgreSQL there are mirrors, and a
+reader asks for their low watermark every few milliseconds.
 
     python -m bench.freshness [--seconds 60] [--rate 20] [--format delta] [--json FILE]
 """
@@ -14,11 +15,15 @@ import os
 import re
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow.parquet as pq
 
 from bench.service import service_settings
@@ -29,8 +34,12 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
 from slackwater.testing.compare import freshness_seconds
+from slackwater.timestamp import parse_rfc3339
 from tests.support.emulators import own_database
+from tests.support.postgres import running_server
+from tests.support.truths import truth_of
 
+POSTGRESQL = "postgresql"
 # A JVM that has just started takes longer for an epoch.
 WARM_UP_SECONDS = 60
 
@@ -47,29 +56,37 @@ def measure(
     with (
         tempfile.TemporaryDirectory() as name,
         own_database(partition_alive_seconds=2) as stream,
+        ExitStack() as stack,
     ):
         folder = Path(name)
         connection = Connection(stream)
         start_ns = connection.strong_read_timestamp_ns()
         state = f"sqlite:///{folder / 'state.db'}"
-        service = Service(
-            service_settings(
-                folder, stream, start_ns, state_url=state, file_format=file_format, conf=conf
-            ),
-            folder,
-            os.environ,
+        values = service_settings(
+            folder, stream, start_ns, state_url=state, file_format=file_format, conf=conf
         )
+        url = ""
+        if file_format == POSTGRESQL:
+            url = stack.enter_context(running_server()).replace("+psycopg", "")
+            values["sink"] |= {"kind": "mirror", "path": url}
+        service = Service(values, folder, os.environ)
         service.start()
         service.wait_for_watermark(start_ns, seconds_max=90)
         load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=1)
         load.run(transactions_per_second=rate, seconds=WARM_UP_SECONDS)
         from_s = time.time()
+        looks = stack.enter_context(looking(url)) if url else []
         load.run(transactions_per_second=rate, seconds=seconds)
         end_ns = connection.strong_read_timestamp_ns()
         service.wait_for_watermark(end_ns, seconds_max=60)
         service.drain()
-        of = freshness_seconds if file_format == "parquet" else delta_freshness_seconds
-        fresh = of(folder / "changes", committed_from=from_s)
+        if url:
+            truth = truth_of(stream, int(from_s * 1e9), end_ns)
+            commits = [parse_rfc3339(record.commit_timestamp) / 1e9 for record in truth.records]
+            fresh = ages(looks, commits)
+        else:
+            of = freshness_seconds if file_format == "parquet" else delta_freshness_seconds
+            fresh = of(folder / "changes", committed_from=from_s)
         store = Store.open(state, migrate=False)
         epochs = [e for e in last_epochs(store, "bench", limit=10_000) if e.start_ns > from_s * 1e9]
         store.close()
@@ -85,6 +102,38 @@ def measure(
         "epoch_median_seconds": statistics.median(e.seconds for e in epochs),
         "stage_median_seconds": stages,
     }
+
+
+@contextmanager
+def looking(url: str) -> Iterator[list[tuple[float, float]]]:
+    """Ask for the mirrors' low watermark again and again, and note each with the time it was seen.
+
+    Yields:
+        Pairs of seconds since 1970: the low watermark, and when a reader saw it first.
+    """
+    looks: list[tuple[float, float]] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            while not is_over.wait(0.005):
+                [[at]] = connection.execute("SELECT low_watermark FROM _slackwater")
+                if at is not None and (not looks or at.timestamp() > looks[-1][0]):
+                    looks.append((at.timestamp(), time.time()))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        yield looks
+    finally:
+        is_over.set()
+        looker.join()
+
+
+def ages(looks: Sequence[tuple[float, float]], commits: Sequence[float]) -> list[float]:
+    """Return each commit's age in seconds when a reader saw it, sorted."""
+    seen = [bisect_left(looks, (commit, 0.0)) for commit in commits]
+    return sorted(looks[at][1] - commit for at, commit in zip(seen, commits, strict=True))
 
 
 def delta_freshness_seconds(path: Path, *, committed_from: float) -> list[float]:
@@ -115,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--rate", type=float, default=20)
-    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    parser.add_argument("--format", choices=("parquet", "delta", POSTGRESQL), default="parquet")
     parser.add_argument("--conf", nargs="*", default=[], help="settings of Spark, key=value")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
