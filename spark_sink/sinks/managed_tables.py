@@ -33,6 +33,7 @@ from slackwater.spark_sink.tables.bigquery import BigQuery
 from slackwater.spark_sink.tables.database_store import DatabaseStore
 from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
 from slackwater.spark_sink.tables.in_bigquery.table_layout import table_layout
+from slackwater.spark_sink.tables.in_postgresql.partitions import partitions_asked_for
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
 from slackwater.spark_sink.tables.postgresql import Postgresql
 from slackwater.spark_sink.tables.registry import TABLE_FORMATS
@@ -118,11 +119,14 @@ class ManagedTableSettings(TableSettings, ABC):
                 f"kind {self.kind} has a table for each of Spanner's: path is a dataset,"
                 " bq://PROJECT/DATASET"
             )
-        if self.format == BIGQUERY:
-            try:
-                table_layout(self.table_properties, are_merged=self.mirroring is not None)
-            except ValueError as error:
-                raise ValueError(f"table_properties: {error}") from error
+        are_mirrors, properties = self.mirroring is not None, self.table_properties
+        try:
+            if self.format == BIGQUERY:
+                table_layout(properties, are_merged=are_mirrors)
+            elif self.format == POSTGRESQL:
+                partitions_asked_for(properties, are_mirrors=are_mirrors)
+        except ValueError as error:
+            raise ValueError(f"table_properties: {error}") from error
         return self
 
     @property

@@ -45,7 +45,7 @@ class DatabasePlace(ABC):
     format: ClassVar[str]
     refused_elsewhere: ClassVar[str]
 
-    def __init__(self, spark: SparkSession, folder: Path, kind: str, **settings: str) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, kind: str, **settings: Any) -> None:
         self.spark = spark
         self.folder = folder
         self.kind = kind
@@ -118,7 +118,7 @@ class BigQueryPlace(DatabasePlace):
         spark: SparkSession,
         folder: Path,
         kind: str,
-        **settings: str,
+        **settings: Any,
     ) -> None:
         super().__init__(spark, folder, kind, **settings)
         self.server = server
@@ -171,9 +171,15 @@ class PostgresqlPlace(DatabasePlace):
     refused_elsewhere = "Name a database"
 
     def __init__(
-        self, url: str, door: PostgresDoor, spark: SparkSession, folder: Path, kind: str
+        self,
+        url: str,
+        door: PostgresDoor,
+        spark: SparkSession,
+        folder: Path,
+        kind: str,
+        **settings: Any,
     ) -> None:
-        super().__init__(spark, folder, kind)
+        super().__init__(spark, folder, kind, **settings)
         self._url = url
         self.door = door
         self.database = Database(url, "tests")
@@ -247,18 +253,21 @@ def in_postgresql(
 def changelogs_in_postgresql(
     new_postgres_url: Callable[[], str], session: SparkSession, tmp_path: Path
 ) -> Iterator[PostgresqlPlace]:
-    """Return a database of PostgreSQL's for typed changelogs."""
-    with postgresql_place(new_postgres_url(), session, tmp_path, "changelogs") as place:
+    """Return a database of PostgreSQL's for typed changelogs, with partitions."""
+    by_day = {"partition_by": "DAY"}
+    with postgresql_place(
+        new_postgres_url(), session, tmp_path, "changelogs", table_properties=by_day
+    ) as place:
         yield place
 
 
 @contextmanager
 def postgresql_place(
-    url: str, session: SparkSession, folder: Path, kind: str
+    url: str, session: SparkSession, folder: Path, kind: str, **settings: Any
 ) -> Iterator[PostgresqlPlace]:
     url = url.replace("+psycopg", "")
     with door_before(url) as door:
-        place = PostgresqlPlace(url, door, session, folder, kind)
+        place = PostgresqlPlace(url, door, session, folder, kind, **settings)
         yield place
         place.database.close()
 

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.output.row_range import RowRange
 
 # Rows are merged at once; after days the rest of their commit may be gone.
-_STAGED_MS: Final = 7 * 24 * 3_600_000
+_DAY_MS: Final = 24 * 3_600_000
+_STAGED_MS: Final = 7 * _DAY_MS
 # BigQuery's documentation, "Clustered tables".
 _CLUSTERED: Final = frozenset({"STRING", "INTEGER", "BOOLEAN", "DATE", "TIMESTAMP", "NUMERIC"})
 # What is read beside a mirror's rows: no table's column is called so.
@@ -139,9 +140,10 @@ class BigQueryAccess(DatabaseAccess):
         asked: dict[str, Any] = {"labels": dict(layout.labels)}
         if clustered := [name for name in layout.cluster_by if name in columns]:
             asked["clustering_fields"] = clustered
-        if not self._log.are_merged:
+        if (partitions := layout.partitions) is not None:
+            after_ms = None if partitions.days is None else partitions.days * _DAY_MS
             asked["time_partitioning"] = bigquery.TimePartitioning(
-                layout.partition_by, "commit_timestamp", layout.partition_expiration_ms
+                partitions.unit, "commit_timestamp", after_ms
             )
         return asked
 

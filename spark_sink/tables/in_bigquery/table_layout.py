@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from slackwater.spark_sink.tables.time_partitions import (
+    PARTITIONING,
+    TimePartitions,
+    time_partitions,
+)
+
 _LABEL: Final = "labels."
 _OWN: Final = "slackwater."
-_OF_PARTITIONS: Final = ("partition_by", "partition_expiration_days")
-_PARTITIONS: Final = ("HOUR", "DAY", "MONTH", "YEAR")
-_DAY_MS: Final = 24 * 3_600_000
 # BigQuery's documentation, "Clustered tables".
 CLUSTERED_MAX: Final = 4
 
@@ -22,15 +25,12 @@ class TableLayout:
     Attributes:
         labels: by their keys.
         cluster_by: the columns; none for those of the key, which mirrors are clustered by.
-        partition_by: what a changelog's partition has of its commit timestamps.
-        partition_expiration_ms: after which BigQuery removes a partition, in milliseconds; None for
-            never.
+        partitions: a changelog's; None for a mirror.
     """
 
     labels: Mapping[str, str]
     cluster_by: Sequence[str] = ()
-    partition_by: str = "DAY"
-    partition_expiration_ms: int | None = None
+    partitions: TimePartitions | None = None
 
 
 def table_layout(properties: Mapping[str, str], *, are_merged: bool) -> TableLayout:
@@ -45,7 +45,7 @@ def table_layout(properties: Mapping[str, str], *, are_merged: bool) -> TableLay
     """
     labels: dict[str, str] = {}
     layout: dict[str, str] = {}
-    names = ["cluster_by"] if are_merged else ["cluster_by", *_OF_PARTITIONS]
+    names = ["cluster_by"] if are_merged else ["cluster_by", *PARTITIONING]
     for name, value in properties.items():
         if name.startswith(_LABEL):
             labels[name.removeprefix(_LABEL)] = value
@@ -56,11 +56,5 @@ def table_layout(properties: Mapping[str, str], *, are_merged: bool) -> TableLay
     cluster_by = [name.strip() for name in layout.get("cluster_by", "").split(",") if name.strip()]
     if len(cluster_by) > CLUSTERED_MAX:
         raise ValueError(f"cluster_by: BigQuery takes {CLUSTERED_MAX} columns")
-    partition_by = layout.get("partition_by", "DAY").upper()
-    if partition_by not in _PARTITIONS:
-        raise ValueError(f"partition_by is {partition_by}, and not one of {', '.join(_PARTITIONS)}")
-    days = layout.get("partition_expiration_days")
-    if days is not None and not (days.isdecimal() and int(days)):
-        raise ValueError(f"partition_expiration_days is {days}, and not a number of days")
-    expiration_ms = None if days is None else int(days) * _DAY_MS
-    return TableLayout(labels, cluster_by, partition_by, expiration_ms)
+    partitions = None if are_merged else time_partitions(layout, "DAY")
+    return TableLayout(labels, cluster_by, partitions)

@@ -216,7 +216,7 @@ class DatabaseLog:
     def own_properties(self) -> list[Mapping[str, str]]:
         """Return the properties of each of the pipeline's tables."""
         comments = self.reader.run(
-            "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE relkind = 'r'"
+            "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE relkind IN ('r', 'p')"
             " AND obj_description(oid, 'pg_class') LIKE $1",
             f'%"{PIPELINE_PROPERTY}"%',
         )

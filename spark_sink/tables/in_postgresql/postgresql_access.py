@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import PostgresqlError
@@ -27,6 +29,12 @@ from slackwater.spark_sink.tables.in_postgresql.database_log import (
     MARKS,
     DatabaseLog,
 )
+from slackwater.spark_sink.tables.in_postgresql.partitions import (
+    Partition,
+    expired,
+    partition_at,
+    partitions_asked_for,
+)
 from slackwater.spark_sink.tables.in_postgresql.row_merge import RowMerge, cast, staged_rows
 from slackwater.spark_sink.tables.table_access import schema_of_columns, schema_of_missing
 from slackwater.spark_sink.tables.table_changes import (
@@ -34,6 +42,11 @@ from slackwater.spark_sink.tables.table_changes import (
     AppendId,
     MergePolicy,
     MissingColumn,
+)
+from slackwater.spark_sink.tables.time_partitions import (
+    PARTITION_BY,
+    PARTITIONING,
+    TimePartitions,
 )
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -44,6 +57,14 @@ if TYPE_CHECKING:
     from slackwater.spark_sink.output.row_range import RowRange
 
 _TEXT: Final = "text"
+_TIME: Final = "commit_timestamp"
+# A reader of all partitions keeps one from being dropped: it goes with a later epoch.
+_DROP: Final = """DO $$ BEGIN
+    SET LOCAL lock_timeout = '1s';
+    DROP TABLE {table};
+    SET LOCAL lock_timeout = '30s';
+EXCEPTION WHEN lock_not_available THEN
+END $$"""
 
 
 class PostgresqlAccess(DatabaseAccess):
@@ -128,20 +149,21 @@ class PostgresqlAccess(DatabaseAccess):
         key = [column.name for column in columns if column.is_key and not is_changelog]
         types = types_in_spanner(columns)
         defined = ", ".join(_column(field, key, types) for field in flat(schema))
+        of_comment = (SOURCE_TABLE_PROPERTY, *PARTITIONING)
         parameters = ", ".join(
             f"{identifier(name)} = {literal(value)}"
             for name, value in properties.items()
-            if name != SOURCE_TABLE_PROPERTY
+            if name not in of_comment
         )
-        stated = {
-            PIPELINE_PROPERTY: self._log.pipeline,
-            SOURCE_TABLE_PROPERTY: properties[SOURCE_TABLE_PROPERTY],
+        stated = {PIPELINE_PROPERTY: self._log.pipeline} | {
+            name: properties[name] for name in of_comment if name in properties
         }
+        by_time = f" PARTITION BY RANGE ({_TIME})" if PARTITION_BY in properties else ""
         with self._log.altering():
             if self._table.schema is not None:
                 self._run(f"CREATE SCHEMA IF NOT EXISTS {identifier(self._table.schema)}")
             self._run(
-                f"CREATE TABLE {self.name} ({defined})"
+                f"CREATE TABLE {self.name} ({defined}){by_time}"
                 + (f" WITH ({parameters})" if parameters else "")
             )
             self._run(f"COMMENT ON TABLE {self.name} IS {literal(json.dumps(stated))}")
@@ -188,18 +210,63 @@ class PostgresqlAccess(DatabaseAccess):
             for batch in batches
             for part in pa.Table.from_batches([batch]).flatten().to_batches()
         )
-        reader = pa.RecordBatchReader.from_batches(schema, flattened)
         with self._named():
-            if self._casts.keys().isdisjoint(schema.names):
-                self._database.copy(self._table, reader)
+            if (partitions := self._partitions) is None:
+                self._copy_flat(pa.RecordBatchReader.from_batches(schema, flattened))
                 return
-            staged = self._staged(reader)
-            columns = {name: identifier(name) for name in schema.names}
-            values = (f"{column}{cast(name, self._casts)}" for name, column in columns.items())
+            for batch in flattened:
+                # Of each, since the connection does nothing else during a copy.
+                self._ensure_partitions(partitions, batch.column(_TIME))
+                self._copy_flat(pa.RecordBatchReader.from_batches(schema, [batch]))
+
+    def _copy_flat(self, reader: pa.RecordBatchReader) -> None:
+        names = reader.schema.names
+        if self._casts.keys().isdisjoint(names):
+            self._database.copy(self._table, reader)
+            return
+        staged = self._staged(reader)
+        columns = {name: identifier(name) for name in names}
+        values = (f"{column}{cast(name, self._casts)}" for name, column in columns.items())
+        self._run(
+            f"INSERT INTO {self.name} ({', '.join(columns.values())})"
+            f" SELECT {', '.join(values)} FROM {staged}"
+        )
+
+    @cached_property
+    def _partitions(self) -> TimePartitions | None:
+        stated = self._log.properties_of(self._table) or {}
+        asked = {name: stated[name] for name in PARTITIONING if name in stated}
+        return partitions_asked_for(asked, are_mirrors=False)
+
+    def _ensure_partitions(self, partitions: TimePartitions, times: pa.Array) -> None:
+        """Make the partitions that some commits lack, and remove those whose time has come."""
+        starts = pc.unique(pc.floor_temporal(times, unit=partitions.unit.lower())).to_pylist()
+        needed = [partition_at(self._table, partitions.unit, start) for start in sorted(starts)]
+        asked = "SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL"
+        absent = set(self._database.run(asked, [one.address.quoted for one in needed]))
+        missing = [one for one in needed if (one.address.quoted,) in absent]
+        for partition in missing:
+            name = partition.address.quoted
+            limits = (literal(datetime_to_rfc3339(at)) for at in (partition.start, partition.end))
+            # Readers do not wait for this, as they would for CREATE TABLE ... PARTITION OF.
+            self._run(f"CREATE TABLE {name} (LIKE {self.name})")
             self._run(
-                f"INSERT INTO {self.name} ({', '.join(columns.values())})"
-                f" SELECT {', '.join(values)} FROM {staged}"
+                f"ALTER TABLE {self.name} ATTACH PARTITION {name}"
+                " FOR VALUES FROM ({}) TO ({})".format(*limits)
             )
+        if missing:
+            self._remove_expired(partitions, needed)
+
+    def _remove_expired(self, partitions: TimePartitions, needed: Sequence[Partition]) -> None:
+        """Remove partitions, but for those that rows are about to be in."""
+        names = self._database.run(
+            "SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid"
+            " WHERE inhparent = to_regclass($1)",
+            self.name,
+        )
+        others = {name for (name,) in names} - {one.address.name for one in needed}
+        for gone in expired(self._table, others, partitions, needed[-1].start):
+            self._run(_DROP.format(table=gone.quoted))
 
     def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
         with self._named():

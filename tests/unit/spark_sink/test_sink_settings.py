@@ -175,6 +175,11 @@ def test_mirrors_in_postgresql_are_staged_beside_the_checkpoint(tmp_path: Path) 
         ({"path": "postgresql://host"}, "which names no database of PostgreSQL's"),
         ({"keep_versions": "1h"}, "keep_versions does not go with format postgresql"),
         ({"consistency": "table"}, "consistency: table goes with format bigquery"),
+        ({"table_properties": {"partition_by": "DAY"}}, "partition_by goes with changelogs only"),
+        (
+            {"kind": "changelogs", "table_properties": {"partition_by": "WEEK"}},
+            "table_properties: partition_by is WEEK",
+        ),
     ],
 )
 def test_what_does_not_go_with_postgresql_is_named(
