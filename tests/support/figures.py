@@ -147,9 +147,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "a thousand rows into ten million took 12.5 s": _MIRRORS,
         "half a second per epoch at most": _CUT,
     },
-    "glossary.md": {
-        "64 KiB": "reader/query/batch_decoder.py::PORTION_BYTES: Final = 64 * 1024",
-    },
     "initial-scan.md": {"an hour by default": _SPANNER},
     "kafka.md": {
         "5 minutes": 'spark_sink/kafka/transaction.py::"transaction.timeout.ms": "300000"',
