@@ -337,12 +337,17 @@ def as_of(
     pipeline: options.PipelineName = None,
     tables: options.Tables = None,
     cut_format: options.Cuts = CutFormat.TEXT,
+    file: options.FollowedFile = None,
+    every: options.FollowEvery = "10s",
 ) -> None:
     """Print each mirror's version as of one time."""
     from slackwater.commands import as_of as command
 
-    cut = command.as_of(load_settings(config, pipeline=pipeline), time, tables or ())
-    show(command.text_of(cut, cut_format))
+    settings = load_settings(config, pipeline=pipeline)
+    if file is None:
+        show(command.text_of(command.as_of(settings, time, tables or ()), cut_format))
+        return
+    command.follow(settings, time, tables or (), file, cut_format, _seconds(every, "--every"))
 
 
 @app.command()

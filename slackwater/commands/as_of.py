@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from slackwater.commands.options import CutFormat
@@ -12,8 +16,11 @@ from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
 from slackwater.errors import NoTableError, SettingsError
 from slackwater.pipeline.recovery import LAST
+from slackwater.pipeline.signals import termination_signals
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.printing import show
+from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.sinks.mirrors import Mirrors, MirrorSettings
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.table_names import view_names
@@ -24,7 +31,11 @@ _NO_ROWS: Final = "no rows yet"
 _CHOOSE: Final = "Or choose with --table"
 
 
-def as_of(settings: Settings, time: str, names: Sequence[str]) -> Cut:
+# Returns the versions at a time; None for the latest.
+_CutAt = Callable[[datetime | None], Cut]
+
+
+def as_of(settings: Settings, at: str, names: Sequence[str]) -> Cut:
     """Return the versions of all mirrors at the newest low watermark at or before a time.
 
     It writes nothing, and needs neither Spanner nor the metadata store. The pipeline may run
@@ -32,7 +43,7 @@ def as_of(settings: Settings, time: str, names: Sequence[str]) -> Cut:
 
     Args:
         settings: the pipeline's.
-        time: in RFC 3339, or "last".
+        at: the time in RFC 3339, or "last".
         names: globs of full table names; without any, all tables.
 
     Raises:
@@ -40,13 +51,72 @@ def as_of(settings: Settings, time: str, names: Sequence[str]) -> Cut:
         NoTableError: no mirror has such a name.
         AsOfTimeError: the mirrors do not go back to that time.
     """
+    parsed = None if at == LAST else _parsed(at)
+    with _mirrors_of(settings, names) as cut_at:
+        return cut_at(parsed)
+
+
+def follow(
+    settings: Settings,
+    at: str,
+    names: Sequence[str],
+    file: Path,
+    cut_format: CutFormat,
+    every_s: float,
+) -> None:
+    """Keep a file with the latest versions of all mirrors, until a signal ends it.
+
+    The file changes as a whole. Until all mirrors state a low watermark there is none.
+
+    Args:
+        settings, at, names: see as_of(); the time is "last".
+        file: the file's path.
+        cut_format: what it has.
+        every_s: seconds from one look at the mirrors to the next.
+
+    Raises:
+        SettingsError: see as_of(); the time is another one, or the file can't be written.
+        NoTableError: see as_of().
+    """
+    if at != LAST:
+        raise SettingsError(f"--follow goes with the time {LAST} only.")
+    written: Cut | None = None
+    with termination_signals() as stopped, _mirrors_of(settings, names) as cut_at:
+        stopped.listen()
+        while not stopped.is_set():
+            begun_s = time.monotonic()
+            try:
+                cut = cut_at(None)
+            except AsOfTimeError as error:
+                # Mirrors that are new, or read again, lack rows for a time.
+                show(f"waiting: {error.message}", to_errors=True)
+            else:
+                if cut != written:
+                    _write(file, text_of(cut, cut_format))
+                    written = cut
+            stopped.wait(max(0.0, begun_s + every_s - time.monotonic()))
+
+
+def _write(file: Path, text: str) -> None:
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    try:
+        unfinished.write_text(f"{text}\n", encoding="utf-8")
+        os.replace(unfinished, file)
+    except OSError as error:
+        raise SettingsError(
+            f"--follow: {file} can't be written: {error.strerror}.", "Name another file"
+        ) from error
+
+
+@contextmanager
+def _mirrors_of(settings: Settings, names: Sequence[str]) -> Iterator[_CutAt]:
+    """Start Spark, and yield what returns the versions of mirrors; see as_of()."""
     sink = settings.sink
     if not isinstance(sink, MirrorSettings):
         raise SettingsError(
             f"pipeline {settings.pipeline!r} has sink.kind {sink.kind}: only mirrors have a version"
             " as of a time.",
         )
-    at = None if time == LAST else _parsed(time)
     mirrors = make_sink(settings)
     assert isinstance(mirrors, Mirrors)  # noqa: S101 - which MirrorSettings make
     find_java()
@@ -58,13 +128,17 @@ def as_of(settings: Settings, time: str, names: Sequence[str]) -> Cut:
         jars=settings.spark.jars,
         class_archive=settings.spark.class_archive,
     )
-    try:
+
+    def cut_at(at: datetime | None) -> Cut:
         cut = mirrors.as_of(spark, at, names)
+        if names and not cut.tables:
+            raise NoTableError(f"{sink.path} has no mirror named {', '.join(names)}.")
+        return cut
+
+    try:
+        yield cut_at
     finally:
         stop_spark(spark)
-    if names and not cut.tables:
-        raise NoTableError(f"{sink.path} has no mirror named {', '.join(names)}.")
-    return cut
 
 
 def text_of(cut: Cut, cut_format: CutFormat) -> str:

@@ -214,6 +214,18 @@ Time = Annotated[
     typer.Argument(metavar="TIME", help="Such as 2026-01-31T09:00:00Z; 'last' for the latest."),
 ]
 Cuts = Annotated[CutFormat, typer.Option("--format", help="How to print the versions.")]
+FollowedFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--follow",
+        metavar="<file>",
+        help="Write them there instead, again and again, until stopped. With TIME 'last'.",
+        dir_okay=False,
+    ),
+]
+FollowEvery = Annotated[
+    str, typer.Option("--every", help="With --follow: look at the mirrors so often, such as 1m.")
+]
 
 # jars, class-archive
 JarFolder = Annotated[

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from slackwater.demo.load import Load
-from slackwater.reader.change_stream import Dialect
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.timestamp import datetime_to_rfc3339
 from tests.support.command_line import output_of, slackwater
 from tests.support.emulators import NewDatabase
+from tests.support.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.support.services import settings
 
 
@@ -51,3 +58,49 @@ def test_a_mirror_that_differs_is_found_repaired_and_read_as_of_a_time(
     assert "rescan of Orders requested" in command("rescan", "--table", "Orders")
     assert "rescan of Orders stopped" in command("rescan", "--table", "Orders", "--stop")
     assert command("status").startswith("orders: Is not running")
+
+
+def require_cut(file: Path, epoch: int) -> None:
+    """Wait until a file has the versions of an epoch, and require its rows in each of them."""
+    stated = datetime_to_rfc3339(low_watermark(epoch))
+    until = time.monotonic() + 120
+    while not file.exists() or json.loads(file.read_text())["low_watermark"] != stated:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    tables = json.loads(file.read_text())["tables"]
+    assert [table["table"] for table in tables] == ["A", "B"]
+    for table in tables:
+        path = table["name"].removeprefix("delta.").strip("`")
+        rows = DeltaTable(path, version=int(table["version"])).to_pyarrow_table(columns=["Id"])
+        assert sorted(rows.column(0).to_pylist()) == list(range(1, epoch + 1)), table
+
+
+@pytest.mark.usefixtures("commands_here", "emulator")
+def test_a_file_follows_the_versions_of_all_mirrors(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = settings(
+        ChangeStream("test-project", "test-instance", "shop", "Stream"), tmp_path, "now"
+    )
+    path = tmp_path / "mirrors"
+    values |= {"pipeline": PIPELINE}
+    values["sink"] = {"kind": "mirror", "path": str(path), "checkpoint": f"{path}-checkpoint"}
+    monkeypatch.chdir(tmp_path)
+    Path("slackwater.yaml").write_text(yaml.safe_dump(values))
+
+    def write_and_look() -> None:
+        try:
+            sink = make_sink(path, kind="mirror")
+            sink.position(session)
+            for epoch in (1, 2, 3):
+                rows = (inserts(epoch, at=epoch * 1_000_000 - 1, table=table) for table in "AB")
+                write(session, sink, epoch, *rows)
+                require_cut(Path("cut.json"), epoch)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    writing = threading.Thread(target=write_and_look)
+    writing.start()
+    done = slackwater("as-of", "last", "--follow", "cut.json", "--format", "json", "--every", "1s")
+    writing.join()
+    output_of(done)

@@ -28,6 +28,9 @@ _RECOVERY: Final = "tests/spark/test_recovery.py"
 
 TESTS: Final = {
     "as-of": _MIRRORS,
+    "as-of --follow --format": (
+        "tests/spark/test_mirror_commands.py::test_a_file_follows_the_versions_of_all_mirrors"
+    ),
     "as-of --format": _MIRRORS,
     "check": _FIRST_MINUTES,
     # Before all tests, in tests/conftest.py, which fails without it.

@@ -43,6 +43,11 @@ class TableAddress:
         return ".".join(map(identifier, parts))
 
 
+def digest(text: str) -> str:
+    """Return a short name that no other text has."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def identifier(name: str) -> str:
     """Return a name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
@@ -80,8 +85,7 @@ def connection_url(path: str, application: str) -> str:
     asked = {unquote(name): unquote(value) for name, _, value in pairs}
     if len(application.encode()) > NAME_MAX:
         # The server would cut it, and two could be the same.
-        digest = hashlib.sha256(application.encode()).hexdigest()[:16]
-        application = f"{application[: NAME_MAX - 17]} {digest}"
+        application = f"{application[: NAME_MAX - 17]} {digest(application)}"
     # The driver sends texts in UTF-8, whatever the environment says.
     own = {"application_name": application, "client_encoding": "UTF8"}
     query = urlencode({**_DEFAULTS, **asked, **own}, quote_via=quote)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX, TableAddress
+from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX, TableAddress, digest
 from slackwater.spark_sink.tables.time_partitions import (
     PARTITIONING,
     TimePartitions,
@@ -77,8 +76,7 @@ def partition_at(table: TableAddress, unit: str, at: datetime) -> Partition:
         end = _start(end.strftime(form), form)
     name = f"{table.name} {start.strftime(form)}"
     if len(name.encode()) > NAME_MAX:
-        digest = hashlib.sha256(table.name.encode()).hexdigest()[:16]
-        name = f"{digest} {start.strftime(form)}"
+        name = f"{digest(table.name)} {start.strftime(form)}"
     return Partition(TableAddress(table.schema, name), start, end)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,12 @@ from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, DatabaseAccess
-from slackwater.spark_sink.tables.in_postgresql.address import TableAddress, identifier, literal
+from slackwater.spark_sink.tables.in_postgresql.address import (
+    TableAddress,
+    digest,
+    identifier,
+    literal,
+)
 from slackwater.spark_sink.tables.in_postgresql.column_types import (
     as_texts,
     flat,
@@ -84,7 +88,7 @@ class PostgresqlAccess(DatabaseAccess):
         self._table = table
         self.name = table.quoted
         # A schema has one of each name.
-        self._index = f"slackwater_key_{_digest(self.name)}"
+        self._index = f"slackwater_key_{digest(self.name)}"
         self._database = log.database
         # Of the table as it is, once it is asked for.
         self._key: Sequence[str] | None = None
@@ -324,7 +328,7 @@ class PostgresqlAccess(DatabaseAccess):
         The session keeps it: to make and drop one at each epoch would swell the system's catalogs.
         """
         columns = ", ".join(_column(field, (), {}) for field in rows.schema)
-        name = f"staged_{_digest(f'{self.name} {columns}')}"
+        name = f"staged_{digest(f'{self.name} {columns}')}"
         self._run(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns})")
         self._run(f"TRUNCATE pg_temp.{name}")
         self._database.copy_temporary(name, rows)
@@ -385,10 +389,6 @@ class PostgresqlAccess(DatabaseAccess):
 
     def _run(self, statement: str) -> None:
         self._database.run(statement)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _column(field: pa.Field, key: Sequence[str], types: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.commands.as_of import as_of, text_of
+from slackwater.commands.as_of import as_of, follow, text_of
 from slackwater.commands.options import CutFormat
 from slackwater.config.load import load_settings
 from slackwater.errors import SettingsError
@@ -75,6 +75,8 @@ def test_a_time_that_is_none_and_a_sink_without_mirrors_are_refused(tmp_path: Pa
     file.write_text(settings("mirror"))
     with pytest.raises(SettingsError, match="'yesterday' is not an RFC 3339 timestamp"):
         as_of(load_settings(file), "yesterday", ())
+    with pytest.raises(SettingsError, match="--follow goes with the time last only"):
+        follow(load_settings(file), "2026-01-31T09:00:00Z", (), file, CutFormat.JSON, 1.0)
     file.write_text(settings("changelogs"))
     with pytest.raises(SettingsError, match="only mirrors"):
         as_of(load_settings(file), "last", ())
