@@ -16,7 +16,7 @@ from slackwater.spark_sink.tables.time_partitions import (
 
 
 class _Unit(NamedTuple):
-    """How a time is written up to a unit, and more than it lasts at most."""
+    """A unit of time: the form of a time up to it, and what it lasts at most."""
 
     form: str
     beyond: timedelta
