@@ -70,7 +70,10 @@ def launch(conf: SparkConf) -> JavaGateway:
 
 @contextmanager
 def _submitting(conf: SparkConf) -> Iterator[None]:
-    """Have Spark's launcher read settings from a file, as long as the context is open."""
+    """Have Spark's launcher read settings from a file, and Python start with at_start's module.
+
+    Both hold as long as the context is open.
+    """
     hidden = [name for name in os.environ if name.startswith(_OWN)]
     hidden_values = {
         name: os.environ.pop(name) for name in [_SUBMIT, _PYTHON, *hidden] if name in os.environ

@@ -37,7 +37,6 @@ from slackwater.spark_sink.tables.in_postgresql.partitions import (
     Partition,
     expired,
     partition_at,
-    partitions_asked_for,
 )
 from slackwater.spark_sink.tables.in_postgresql.row_merge import RowMerge, cast, staged_rows
 from slackwater.spark_sink.tables.table_access import schema_of_columns, schema_of_missing
@@ -51,6 +50,7 @@ from slackwater.spark_sink.tables.time_partitions import (
     PARTITION_BY,
     PARTITIONING,
     TimePartitions,
+    time_partitions,
 )
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -238,9 +238,7 @@ class PostgresqlAccess(DatabaseAccess):
 
     @cached_property
     def _partitions(self) -> TimePartitions | None:
-        stated = self._log.properties_of(self._table) or {}
-        asked = {name: stated[name] for name in PARTITIONING if name in stated}
-        return partitions_asked_for(asked, are_mirrors=False)
+        return time_partitions(self._log.properties_of(self._table) or {}, None)
 
     def _ensure_partitions(self, partitions: TimePartitions, times: pa.Array) -> None:
         """Make the partitions that some commits lack, and remove those whose time has come."""
@@ -292,8 +290,8 @@ class PostgresqlAccess(DatabaseAccess):
         # A table that was made again may have another key.
         has_key = rows is None or sorted(key) == sorted(self.key)
         if not has_key:
-            schema = "" if self._table.schema is None else f"{identifier(self._table.schema)}."
-            self._run(f"DROP INDEX IF EXISTS {schema}{self._index}")
+            index = TableAddress(self._table.schema, self._index)
+            self._run(f"DROP INDEX IF EXISTS {index.quoted}")
         staged, has_nulls = None, False
         names: Mapping[str, str] = {}
         if rows is not None:
