@@ -14,7 +14,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.errors import PublishError, UnknownFormatError
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from slackwater.spark_sink.errors import AsOfTimeError, PublishError, UnknownFormatError
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.table_changes import LOW_WATERMARK_PROPERTY
 from slackwater.spark_sink.tables.table_format import TableFormat
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 _PACKAGES: Final = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}
+# A catalog such as Nessie shows the current snapshot alone, which is published a moment later.
+_PUBLISHED_S_MAX: Final = 60
 # By which a catalog removes metadata files, since it compares and swaps the current one.
 _METADATA_PROPERTIES: Final[Mapping[str, str]] = {
     "write.metadata.delete-after-commit.enabled": "true",
@@ -162,18 +166,48 @@ class Iceberg(TableFormat):
         return rows_of(spark, self._existing(spark, path))
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
-        """Read the snapshot at the table's published low watermark."""
+        """Read the snapshot at the table's published low watermark.
+
+        Raises:
+            AsOfTimeError: it is not there.
+        """
         from slackwater.spark_sink.output.iceberg.snapshot_rows import rows_of
         from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT
 
-        table = self._load(spark, path)
-        if table is None or LOW_WATERMARK_PROPERTY not in table.properties:
+        retrying = Retrying(
+            retry=retry_if_exception_type(AsOfTimeError),
+            wait=wait_fixed(1),
+            stop=stop_after_delay(_PUBLISHED_S_MAX),
+            reraise=True,
+        )
+        table = retrying(self._published, spark, path)
+        if table is None:
             return None
         snapshot = table.properties.get(PUBLISHED_SNAPSHOT)
         rows = rows_of(spark, table, int(snapshot) if snapshot else None)
         # Without a snapshot the table had no rows yet.
         made = rows if snapshot else rows.where("false")
         return made, table.properties[LOW_WATERMARK_PROPERTY]
+
+    def _published(self, spark: SparkSession, path: str) -> Table | None:
+        """Return the table with the snapshot that has its published low watermark; see above."""
+        from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT
+
+        table = self._load(spark, path)
+        if table is None or LOW_WATERMARK_PROPERTY not in table.properties:
+            return None
+        snapshot = table.properties.get(PUBLISHED_SNAPSHOT)
+        if snapshot is not None and table.metadata.snapshot_by_id(int(snapshot)) is None:
+            raise AsOfTimeError(
+                f"{path}: the snapshot of its low watermark is not there.",
+                "Have the pipeline publish another one: it does after each epoch with changes",
+            )
+        return table
+
+    def stated(self, spark: SparkSession, path: str) -> str | None:
+        """Return the table's published low watermark; see TableStore."""
+        table = self._load(spark, path)
+        return None if table is None else table.properties.get(LOW_WATERMARK_PROPERTY)
 
     def version_at(
         self, spark: SparkSession, path: str, application: str, low_watermark: datetime

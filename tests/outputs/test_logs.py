@@ -42,7 +42,7 @@ from slackwater.spark_sink.output.table_files import data_files
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door, bigquery_server
 from tests.support.file_places import Hold
 from tests.support.object_stores import ServedStore, nothing, s3
-from tests.support.rest_catalog import CLIENTS
+from tests.support.rest_clients import CLIENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

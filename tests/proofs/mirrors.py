@@ -4,6 +4,7 @@ Meanwhile a column is added, has values, is dropped, and comes back with another
 
 python -m tests.proofs.mirrors --changes 2000 --looks 10
 python -m tests.proofs.mirrors --in catalog: in Iceberg's REST catalog, whose tables are in S3
+python -m tests.proofs.mirrors --in nessie: the same in Nessie, which needs Java 21
 python -m tests.proofs.mirrors --in postgresql
 """
 
@@ -18,8 +19,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -176,9 +178,11 @@ def in_folders(table_format: str, folder: Path) -> Iterator[Destination]:
 
 
 @contextmanager
-def in_catalog(table_format: str, folder: Path) -> Iterator[Destination]:
+def in_catalog(
+    table_format: str, folder: Path, *, server: str = "iceberg"
+) -> Iterator[Destination]:
     del table_format
-    with rest_catalog(folder) as catalog:
+    with rest_catalog(folder, server=server) as catalog:
 
         def looker(stream: ChangeStream, dialect: Dialect) -> Looker:
             return Looker(folder / "mirrors", stream, dialect, catalog)
@@ -198,7 +202,12 @@ def in_postgresql(table_format: str, folder: Path) -> Iterator[Destination]:
         yield Destination("postgresql", {"path": url}, looker=looker)
 
 
-PLACES: Final = {"folders": in_folders, "catalog": in_catalog, "postgresql": in_postgresql}
+PLACES: Final[Mapping[str, Callable[[str, Path], AbstractContextManager[Destination]]]] = {
+    "folders": in_folders,
+    "catalog": in_catalog,
+    "nessie": partial(in_catalog, server="nessie"),
+    "postgresql": in_postgresql,
+}
 
 
 def main() -> None:
@@ -208,7 +217,7 @@ def main() -> None:
     parser.add_argument("--in", dest="place", choices=list(PLACES), default="folders")
     options = parser.parse_args()
     kinds = KINDS + MORE_KINDS
-    if options.place == "catalog":
+    if options.place in ("catalog", "nessie"):
         kinds = [kind for kind in kinds if kind[-1] == "iceberg"]
     for dialect, capture, deletes, table_format in kinds:
         statements = mixed_load.ddl(dialect, capture)

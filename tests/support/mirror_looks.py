@@ -56,6 +56,9 @@ def iceberg_at_watermark(table: Table) -> Seen | None:
     snapshot = table.properties.get("slackwater.snapshot")
     if stamp is None:
         return None
+    if snapshot and table.snapshot_by_id(int(snapshot)) is None:
+        # Nessie shows the current one alone, which is published a moment later.
+        return None
     rows = table.scan(snapshot_id=int(snapshot)).to_arrow().to_pylist() if snapshot else []
     return Seen(rows, parse_rfc3339(stamp))
 

@@ -49,7 +49,7 @@ README: Final[dict[str, tuple[str, ...]]] = {
     "takes five minutes and no Spanner": (
         f"{_SPARK}quickstart.py::test_the_quick_start_runs_word_for_word",
     ),
-    "without `[all]` the package reads change streams only": ("tests/unit/test_extras.py",),
+    "without `[all]` the package reads change streams only": ("tests/install/test_extras.py",),
     "slackwater init --project my-project": (_FIRST_MINUTES,),
     "slackwater run # the daemon; SIGTERM and Ctrl-C finish the epoch": (
         f"{_STATES}a_pipeline_is_killed_paused_resumed_and_interrupted",

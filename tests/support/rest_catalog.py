@@ -1,100 +1,34 @@
-"""Iceberg's REST catalog, with its tables in an object store: its own server, and stand-ins for S3
-and Cloud Storage."""
+"""Iceberg's REST catalog, with its tables in a stand-in for S3 or Cloud Storage."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+import pytest
 import requests
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from slackwater.pipeline.spark.java import find_java
 from slackwater.testing.emulator import free_port
-from tests.support import fake_gcs, ivy
+from tests.support.catalog_servers import SERVERS
 from tests.support.http_forwarding import forwarding_to
-from tests.support.object_stores import ServedStore, listening, s3, serving
+from tests.support.object_stores import ServedStore, listening, serving
+from tests.support.rest_clients import CLIENTS, VERSION, Client
 
-_VERSION: Final = "1.11.0"
-# Counts the sets of jars that there were.
-_JARS: Final = 2
-_IVY: Final = Path(__file__).with_suffix(".ivy.xml")
-_SERVER: Final = "org.apache.iceberg.rest.RESTCatalogServer"
 _STARTED_S_MAX: Final = 180
+# For tests that take each kind.
+REST_SERVERS: Final = ["iceberg", pytest.param("nessie", marks=pytest.mark.long)]
 NAME: Final = "lake"
 NAMESPACE: Final = "tables"
-
-
-class Client(Protocol):
-    """What Iceberg's clients need for a store.
-
-    Attributes:
-        package: the name of Maven's artifact.
-        io: the Java class.
-    """
-
-    package: str
-    io: str
-
-    def served(self) -> AbstractContextManager[ServedStore]:
-        """Serve the store."""
-
-    def options(self, endpoint: str) -> dict[str, str]:
-        """Return the properties for the store at an address, as Iceberg in Java has them."""
-
-    def python_options(self, endpoint: str) -> dict[str, str]:
-        """Return them as pyiceberg has them."""
-
-
-class _S3:
-    package = "iceberg-aws-bundle"
-    io = "org.apache.iceberg.aws.s3.S3FileIO"
-
-    def served(self) -> AbstractContextManager[ServedStore]:
-        return s3()
-
-    def options(self, endpoint: str) -> dict[str, str]:
-        return {
-            "s3.endpoint": endpoint,
-            "s3.path-style-access": "true",
-            "s3.access-key-id": "key",
-            "s3.secret-access-key": "secret",
-            "client.region": "us-east-1",
-        }
-
-    def python_options(self, endpoint: str) -> dict[str, str]:
-        return self.options(endpoint)
-
-
-class _Gcs:
-    package = "iceberg-gcp-bundle"
-    io = "org.apache.iceberg.gcp.gcs.GCSFileIO"
-
-    def served(self) -> AbstractContextManager[ServedStore]:
-        return fake_gcs.cloud_storage()
-
-    def options(self, endpoint: str) -> dict[str, str]:
-        return {
-            "gcs.project-id": "p",
-            "gcs.service.host": endpoint,
-            "gcs.no-auth": "true",
-        }
-
-    def python_options(self, endpoint: str) -> dict[str, str]:
-        # pyarrow does without a token only if it has one.
-        token = {"gcs.oauth2.token": "t", "gcs.oauth2.token-expires-at": str(2**42)}
-        return {"gcs.service.host": endpoint, **token}
-
-
-CLIENTS: Final[Mapping[str, Client]] = {"s3": _S3(), "gs": _Gcs()}
 
 
 @dataclass(frozen=True)
@@ -123,7 +57,7 @@ class ServedCatalog:
         """spark.conf for it, as a user has it."""
         key = f"spark.sql.catalog.{NAME}"
         return {
-            "spark.jars.packages": f"org.apache.iceberg:{self.client.package}:{_VERSION}",
+            "spark.jars.packages": f"org.apache.iceberg:{self.client.package}:{VERSION}",
             key: "org.apache.iceberg.spark.SparkCatalog",
             f"{key}.type": "rest",
             f"{key}.uri": self.uri,
@@ -140,6 +74,8 @@ class ServedCatalog:
             table: Table = self._client().load_table((NAMESPACE, name))
         except NoSuchTableError:
             return None
+        # Nessie names a library that is not here.
+        table.io = PyArrowFileIO({**table.io.properties, **self._options})
         return table
 
     def make_namespace(self, name: str = NAMESPACE) -> None:
@@ -147,38 +83,36 @@ class ServedCatalog:
         self._client().create_namespace(name)
 
     def _client(self) -> RestCatalog:
-        return RestCatalog(NAME, uri=self.direct, **self.client.python_options(self.store.direct))
+        return RestCatalog(NAME, uri=self.direct, **self._options)
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return self.client.python_options(self.store.direct)
 
 
 @contextmanager
-def rest_catalog(folder: Path, store_name: str = "s3") -> Iterator[ServedCatalog]:
+def rest_catalog(
+    folder: Path, store_name: str = "s3", server: str = "iceberg"
+) -> Iterator[ServedCatalog]:
     """Serve a catalog with one empty namespace for the time of the context.
 
     Args:
         folder: for its database and its log.
         store_name: one of CLIENTS, in which the tables are.
+        server: one of SERVERS.
     """
-    port, client = free_port(), CLIENTS[store_name]
+    kind, port, client = SERVERS[server], free_port(), CLIENTS[store_name]
     with client.served() as store:
-        properties = {
-            "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
-            "warehouse": f"{store.path}/warehouse",
-            "io-impl": client.io,
-            **client.options(store.endpoint),
-        }
-        environ = {_variable(name): value for name, value in properties.items()}
-        environ |= {"CATALOG_REST_PORT": str(port), **os.environ}
-        jars = ivy.jars(
-            f"iceberg-rest-catalog-{_VERSION}-{_JARS}", ["-ivy", str(_IVY)], "iceberg-open-api"
-        )
-        command = [str(find_java()), "-Xmx512m", "-cp", f"{jars}/*", _SERVER]
+        start = kind.start(folder, port, f"{store.path}/warehouse", client, store.endpoint)
+        environ = {**os.environ, **start.environ}
         with (folder / "catalog.log").open("wb") as log:
-            process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+            process = subprocess.Popen(start.command, env=environ, stdout=log, stderr=log)
         try:
             address = f"127.0.0.1:{port}"
-            _wait_until_ready(address, process, folder / "catalog.log")
+            direct = f"http://{address}{kind.root}"
+            _wait_until_ready(direct, process, folder / "catalog.log")
             with listening(store.answer(forwarding_to(address))) as uri:
-                catalog = ServedCatalog(uri, f"http://{address}", store, client)
+                catalog = ServedCatalog(f"{uri}{kind.root}", direct, store, client)
                 catalog.make_namespace()
                 yield catalog
         finally:
@@ -194,17 +128,12 @@ def counted(catalog: ServedCatalog) -> Iterator[tuple[ServedCatalog, list[tuple[
         yield replace(catalog, uri=notes.endpoint), notes.requests
 
 
-def _variable(name: str) -> str:
-    """Return the variable by which the server takes a property."""
-    return f"CATALOG_{name.upper()}".replace("-", "__").replace(".", "_")
-
-
-def _wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(uri: str, process: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + _STARTED_S_MAX
     while time.monotonic() < until:
         assert process.poll() is None, f"the catalog ended:\n{log.read_text()[-2_000:]}"
         try:
-            requests.get(f"http://{address}/v1/config", timeout=10).raise_for_status()
+            requests.get(f"{uri}/v1/config", timeout=10).raise_for_status()
         except requests.RequestException:
             time.sleep(0.1)
         else:

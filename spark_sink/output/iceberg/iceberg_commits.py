@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Operation
 
 from slackwater.spark_sink.output.iceberg.columns import data_file, iceberg_schema
 from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
@@ -24,8 +23,7 @@ from slackwater.spark_sink.output.iceberg.pending_commits import (
     PendingCommit,
     commit,
 )
-from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
-from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT, summary_of
+from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT
 from slackwater.spark_sink.output.table_commits import DataFile
 
 if TYPE_CHECKING:
@@ -90,7 +88,8 @@ class IcebergCommits(OwnedTable):
 
         def change(transaction: Transaction, table: Table) -> None:
             added = [data_file(table, file) for file in files]
-            self._add_snapshot(transaction, application, version, line, added)
+            summary = self._summary(application, version, line)
+            self._add_snapshot(transaction, summary, added)
 
         return self._commit_version(change, application, version)
 
@@ -113,8 +112,7 @@ class IcebergCommits(OwnedTable):
         def change(transaction: Transaction, table: Table) -> None:
             removed, added = changes(table)
             written[:] = added
-            summary = summary_of(application, version, (self.application, self._owner or ""), None)
-            Rewrite(transaction, Operation.OVERWRITE, summary, removed, added).commit()
+            self._add_snapshot(transaction, self._summary(application, version), added, removed)
 
         def forget(table: Table) -> None:
             for file in written:

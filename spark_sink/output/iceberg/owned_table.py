@@ -28,6 +28,7 @@ from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
 from slackwater.spark_sink.output.iceberg.rewrite import Rewrite
 from slackwater.spark_sink.output.iceberg.snapshots import (
     last_of,
+    last_property,
     owner_of,
     summary_of,
     version_of,
@@ -173,7 +174,9 @@ class OwnedTable:
             return None
         table = self.loaded()
         if application not in self._versions:
-            self._versions[application] = version_of(last_of(table.metadata, application))
+            self._versions[application] = version_of(
+                last_of(table.metadata, application, self.application)
+            )
         return self._versions[application]
 
     def has_committed(self, application: str, version: int) -> bool:
@@ -188,14 +191,26 @@ class OwnedTable:
     def _add_snapshot(
         self,
         transaction: Transaction,
-        application: str,
-        version: int | None,
-        line: str | None,
-        files: Sequence[IcebergFile] = (),
+        summary: Mapping[str, str],
+        added: Sequence[IcebergFile] = (),
+        removed: Sequence[IcebergFile] | None = None,
     ) -> None:
-        owner = (self.application, self._owner or "")
-        summary = summary_of(application, version, owner, line)
-        Rewrite(transaction, Operation.APPEND, summary, [], files).commit()
+        """Add a snapshot to a transaction.
+
+        Args:
+            transaction: of the table.
+            summary: see _summary().
+            added, removed: files; None for a snapshot that only adds some.
+        """
+        metadata = transaction.table_metadata
+        transaction.set_properties(last_property(metadata, self.application, summary))
+        operation = Operation.APPEND if removed is None else Operation.OVERWRITE
+        Rewrite(transaction, operation, summary, removed or (), added).commit()
+
+    def _summary(
+        self, application: str, version: int | None, line: str | None = None
+    ) -> Mapping[str, str]:
+        return summary_of(application, version, (self.application, self._owner or ""), line)
 
     def _load_and_own(self) -> None:
         self._table, self._versions, self._owner, self._line = None, {}, None, None
@@ -205,13 +220,14 @@ class OwnedTable:
 
     def _own(self, table: Table) -> None:
         """Commit this process as the owner of a table that was loaded."""
-        last = last_of(table.metadata, self.application)
+        last = last_of(table.metadata, self.application, self.application)
         # Each take-over hands it on: there may be any number of them before the next epoch.
         self._line = watermark_line_of(last) if self._has_lines else None
         self._owner = uuid.uuid4().hex
         with iceberg_errors(self.path):
             transaction = table.transaction()
-            self._add_snapshot(transaction, self.application, version_of(last), self._line)
+            summary = self._summary(self.application, version_of(last), self._line)
+            self._add_snapshot(transaction, summary)
             commit_once(transaction)
         self._table = table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -16,6 +17,10 @@ PUBLISHED_SNAPSHOT: Final = "slackwater.snapshot"
 # The process, after the application of its epochs; and the line in the watermark log.
 _OWNER: Final = "slackwater.owner"
 _LINE: Final = "slackwater.line"
+# The table's property with the last summaries of a pipeline, whose application follows; and in each
+# of them the sequence number of its snapshot.
+_LAST: Final = "slackwater.last."
+_SEQUENCE: Final = "slackwater.sequence"
 
 
 def summary_of(
@@ -44,10 +49,54 @@ def line_of_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
         place = snapshot.parent_snapshot_id
 
 
-def last_of(metadata: TableMetadata, application: str) -> Mapping[str, str]:
-    """Return the summary of an application's latest snapshot with a version; empty without one."""
-    for snapshot in line_of_snapshots(metadata):
-        fields = fields_of(snapshot)
+def last_property(
+    metadata: TableMetadata, pipeline: str, summary: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the property that keeps a pipeline's last summaries; see _summaries().
+
+    Of two applications: an initial scan's and the pipeline's own.
+
+    Args:
+        metadata: before the commit.
+        pipeline: the application of its epochs.
+        summary: of the commit.
+    """
+    new = {**summary, _SEQUENCE: str(metadata.next_sequence_number())}
+    others = [kept for kept in _kept(metadata, pipeline) if kept[APPLICATION] != new[APPLICATION]]
+    return {f"{_LAST}{pipeline}": json.dumps([new, *others[:1]])}
+
+
+def _summaries(metadata: TableMetadata, pipeline: str) -> Iterator[Mapping[str, str]]:
+    """Yield the summaries of the current snapshot and its ancestors, the latest first.
+
+    Where ancestors are not there, those that a property keeps take their place: somebody has
+    expired them, or the catalog shows the current one alone, as Nessie does.
+    """
+    oldest = None
+    for oldest in line_of_snapshots(metadata):
+        yield fields_of(oldest)
+    is_cut = oldest is not None and (oldest.parent_snapshot_id or (oldest.sequence_number or 0) > 1)
+    if is_cut:
+        yield from _kept(metadata, pipeline)
+
+
+def _kept(metadata: TableMetadata, pipeline: str) -> list[Mapping[str, str]]:
+    """Return the kept summaries up to the current snapshot: the table may be rolled back."""
+    current = metadata.current_snapshot()
+    latest = 0 if current is None else current.sequence_number or 0
+    kept = json.loads(metadata.properties.get(f"{_LAST}{pipeline}", "[]"))
+    return [summary for summary in kept if int(summary[_SEQUENCE]) <= latest]
+
+
+def last_of(metadata: TableMetadata, application: str, pipeline: str) -> Mapping[str, str]:
+    """Return the summary of an application's latest snapshot with a version; empty without one.
+
+    Args:
+        metadata: the table's.
+        application: the pipeline's own, or that of an initial scan of it.
+        pipeline: the application of its epochs.
+    """
+    for fields in _summaries(metadata, pipeline):
         if fields.get(APPLICATION) == application and VERSION in fields:
             return fields
     return {}
@@ -77,8 +126,8 @@ def watermark_line_of(summary: Mapping[str, str]) -> str | None:
 
 def owner_of(metadata: TableMetadata, application: str) -> str | None:
     """Return the name of the process that has committed the latest of a pipeline's snapshots."""
-    for snapshot in line_of_snapshots(metadata):
-        owner = fields_of(snapshot).get(_OWNER, "")
+    for fields in _summaries(metadata, application):
+        owner = fields.get(_OWNER, "")
         if owner.rpartition(" ")[0] == application:
             return owner.rpartition(" ")[2]
     return None

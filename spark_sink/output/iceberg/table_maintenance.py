@@ -184,7 +184,8 @@ def _replace(table: Table, small: Sequence[IcebergFile], merged: IcebergFile) ->
 def expire(catalog: Catalog, identifier: tuple[str, ...], application: str, keep_s: float) -> None:
     """Remove snapshots that are not needed, and the files that only they have.
 
-    A table with branches or tags keeps all: its owner knows what they are for.
+    A table with branches or tags keeps all: its owner knows what they are for. So does one with
+    gc.enabled=false, as Nessie says of each: another branch may have its files.
 
     Args:
         catalog, identifier: the table's.
@@ -218,6 +219,8 @@ def _expired(
     table: Table, line: Sequence[Snapshot], application: str, keep_s: float
 ) -> list[Snapshot]:
     metadata = table.metadata
+    if table.properties.get("gc.enabled") == "false":
+        return []
     if len(metadata.refs) > 1 or len(line) < len(metadata.snapshots):
         _log.info("%s keeps its snapshots: it has branches, tags, or others", table.name())
         return []

@@ -15,6 +15,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
+from slackwater.spark_sink.output.iceberg.rest_catalog import RestCatalog
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.small_files import without_scheme
@@ -40,6 +41,7 @@ _DATABASES: Final[Mapping[str, str]] = {
     "jdbc:postgresql:": "postgresql+psycopg:",
 }
 _IO: Final = f"{StoreIO.__module__}.{StoreIO.__qualname__}"
+_REST: Final = f"{RestCatalog.__module__}.{RestCatalog.__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,10 @@ def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, Any]:
     own.pop("io-impl", None)
     # A database may have been started again.
     made: dict[str, Any] = {"pool_pre_ping": "true", **own}
-    made |= {"type": _TYPES[kind], "py-io-impl": _IO}
+    if _TYPES[kind] == "rest":
+        made["py-catalog-impl"] = _REST
+    else:
+        made |= {"type": _TYPES[kind], "py-io-impl": _IO}
     if "google" in own.get("rest.auth.type", "").lower():
         # As in Iceberg for Java: application default credentials.
         made["auth"] = {"type": "google"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.transforms import DayTransform
 
-from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+from slackwater.spark_sink.errors import AsOfTimeError, ObjectStoreError, PublishError
 from slackwater.spark_sink.output.iceberg.table_place import TablePlace, catalog_properties
+from slackwater.spark_sink.tables import iceberg
 from tests.support.iceberg_owners import (
     APPLICATION,
     SCHEMA,
@@ -25,24 +28,38 @@ from tests.support.iceberg_owners import (
     in_folder,
     on_the_test_s_disk,
 )
-from tests.support.rest_catalog import rest_catalog
+from tests.support.rest_catalog import REST_SERVERS, rest_catalog
 
 
 @pytest.fixture(scope="module")
-def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    with rest_catalog(tmp_path_factory.mktemp("rest")) as catalog:
-        yield catalog.spark_conf
+def spark_conf_of(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], Mapping[str, str]]]:
+    """Returns spark.conf for a kind of REST catalog, which runs until the module ends."""
+    with ExitStack() as catalogs:
+
+        @cache
+        def started(server: str) -> Mapping[str, str]:
+            served = rest_catalog(tmp_path_factory.mktemp(server), server=server)
+            return catalogs.enter_context(served).spark_conf
+
+        yield started
 
 
-@pytest.fixture(params=["folder", "jdbc", "rest"])
-def where(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Where:
+@pytest.fixture(params=["folder", "jdbc", *REST_SERVERS])
+def where(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spark_conf_of: Callable[[str], Mapping[str, str]],
+) -> Where:
     on_the_test_s_disk(monkeypatch)
     if request.param == "folder":
         return in_folder(tmp_path)
     if request.param == "jdbc":
         return in_database(tmp_path)
     name = f"{tmp_path.parent.name}_{tmp_path.name}".replace("-", "_")
-    return Where(TablePlace(f"out/{name}", "lake.tables"), request.getfixturevalue("rest"))
+    return Where(TablePlace(f"out/{name}", "lake.tables"), spark_conf_of(request.param))
 
 
 def test_an_epoch_is_committed_once(where: Where) -> None:
@@ -136,6 +153,67 @@ def test_an_append_goes_on_after_others_commits_and_alterations(
     assert where.table().properties["color"] == "blue"
 
 
+def test_what_was_committed_is_known_after_others_expired_its_snapshots(where: Where) -> None:
+    owner, scanned = where.owner(), pa.table({"number": [7], "kind": ["a"]}, SCHEMA)
+    owner.append(scanned, 1, application="slackwater scan")
+    owner.add(1, line="line 1")
+    where.table().append(pa.table({"number": [9]}))
+    _expire_all_but_the_current_snapshot(where)
+    owner.commits.refresh()
+    assert not owner.add(1)
+    again = where.owner()
+    assert again.commits.last_line() == "line 1"
+    assert not again.add(1)
+    assert not again.append(scanned, 1, application="slackwater scan")
+    assert again.add(2)
+    with pytest.raises(PublishError, match="another process"):
+        owner.add(2)
+    assert where.numbers() == [1, 2, 7, 9]
+
+
+def test_a_low_watermark_whose_snapshot_is_gone_is_not_read_as_a_table_without_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_test_s_disk(monkeypatch)
+    monkeypatch.setattr(iceberg, "_PUBLISHED_S_MAX", 0)
+    where = in_folder(tmp_path)
+    owner, low_watermark = where.owner(), {"slackwater.low_watermark": "2026-01-02T03:04:05Z"}
+    owner.add(1)
+    owner.commits.set_properties(lambda: {**owner.commits.version_properties, **low_watermark})
+    where.table().append(pa.table({"number": [9]}))
+    _expire_all_but_the_current_snapshot(where)
+    spark, path = where.spark, where.place.path
+    assert iceberg.Iceberg().stated(spark, path) == "2026-01-02T03:04:05Z"
+    with pytest.raises(AsOfTimeError, match="the snapshot of its low watermark is not there"):
+        iceberg.Iceberg().read_at_watermark(spark, path)
+
+
+def test_what_a_table_was_rolled_back_from_counts_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_test_s_disk(monkeypatch)
+    where = in_folder(tmp_path)
+    owner = where.owner()
+    owner.add(1)
+    where.table().append(pa.table({"number": [9]}))
+    others = where.table().metadata.current_snapshot_id
+    assert others is not None
+    owner.commits.refresh()
+    owner.add(2)
+    where.table().manage_snapshots().rollback_to_snapshot(others).commit()
+    assert where.owner().commits.last_version(APPLICATION) == 1
+    where.table().manage_snapshots().rollback_to_snapshot(others).commit()
+    _expire_all_but_the_current_snapshot(where)
+    assert where.owner().commits.last_version(APPLICATION) is None
+
+
+def _expire_all_but_the_current_snapshot(where: Where) -> None:
+    metadata = where.table().metadata
+    old = {s.snapshot_id for s in metadata.snapshots} - {metadata.current_snapshot_id}
+    if old:
+        where.table().maintenance.expire_snapshots().by_ids(list(old)).commit()
+
+
 @pytest.mark.parametrize("is_made", [True, False])
 def test_a_commit_whose_answer_is_lost_lands_once(
     where: Where, monkeypatch: pytest.MonkeyPatch, is_made: bool
@@ -221,11 +299,11 @@ def test_a_catalog_is_reached_as_spark_conf_says() -> None:
         return catalog_properties("lake", {**conf, "spark.sql.catalog.lake2.type": "hive"})
 
     made = properties(type="rest", uri="https://c", io_impl="a.B", warehouse="w")
-    assert made.pop("py-io-impl").endswith("StoreIO")
+    assert made.pop("py-catalog-impl").endswith("RestCatalog")
     assert made.pop("pool_pre_ping") == "true"
-    assert made == {"type": "rest", "uri": "https://c", "warehouse": "w"}
+    assert made == {"uri": "https://c", "warehouse": "w"}
     by_class = properties(catalog_impl="org.apache.iceberg.rest.RESTCatalog", uri="https://c")
-    assert by_class["type"] == "rest"
+    assert by_class["py-catalog-impl"].endswith("RestCatalog")
     database = catalog_properties(
         "lake",
         {
@@ -235,6 +313,7 @@ def test_a_catalog_is_reached_as_spark_conf_says() -> None:
             f"{key}.jdbc.password": "p@s/%41",
         },
     )
+    assert database["py-io-impl"].endswith("StoreIO")
     assert (database["type"], database["uri"]) == (
         "sql",
         "postgresql+psycopg://me:p%40s%2F%2541@host:5432/lake",
