@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 import pytest
@@ -243,6 +243,20 @@ def test_check_names_what_is_wrong_with_a_database(
         with pytest.raises(PostgresqlError, match=says) as refused:
             log.check()
         assert refused.value.hint.startswith(hint)
+    log.reader.close()
+
+
+def test_check_names_a_database_that_does_not_have_every_character(
+    new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    url = new_postgres_url().replace("+psycopg", "")
+    name = f"{urlsplit(url).path.strip('/')}_latin1"
+    with closing(Database(url, "tests")) as admin:
+        admin.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    url = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+    log = DatabaseLog(url, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    with pytest.raises(PostgresqlError, match="has the encoding LATIN1"):
+        log.check()
     log.reader.close()
 
 

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import product
 from pathlib import Path
 
@@ -26,10 +26,16 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
+from slackwater.spark_sink.tables.in_postgresql.database import Database
 from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator import running_emulator
 from slackwater.timestamp import format_rfc3339
-from tests.support.emulators import database_on
+from tests.outputs.in_postgresql import PostgresqlLooker
+from tests.proofs.mirrors import mirror_settings
+from tests.support import mixed_load
+from tests.support.emulators import database_on, own_database
+from tests.support.mixed_load import MixedLoad
+from tests.support.postgres import running_server
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
 
@@ -38,11 +44,13 @@ PLACES = {
     "delta": "sink.path",
     "checkpoint": "sink.checkpoint",
     "store": "state.url",
+    "postgresql": "PostgreSQL",
 }
 FAULTS = {"full": "make room", "read-only": "make it writable"}
 MOMENTS = ("start", "run")
 # A file system with a file that is open for writing, as SQLite's is, is not made read-only.
-IMPOSSIBLE = ("store-read-only-run",)
+# PostgreSQL's server has the rest of its data elsewhere: without that it ends.
+IMPOSSIBLE = ("store-read-only-run", "postgresql-read-only-start", "postgresql-read-only-run")
 SIZE_MIB = 96
 SECONDS_MAX = 300
 
@@ -146,13 +154,72 @@ def run(stream: ChangeStream, folder: Path, place: str, fault: str, moment: str)
     return said
 
 
-def wait_until_said(service: Service, setting: str, remedy: str) -> str:
+def run_in_postgresql(folder: Path, fault: str, moment: str) -> str:
+    """Run a case of mirrors in a server whose tables are on the small disk; see run()."""
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    statements = mixed_load.ddl(dialect, "OLD_AND_NEW_VALUES")
+    with (
+        own_database(dialect, statements, mixed_load.CHANGE_STREAM) as stream,
+        running_server() as server,
+        disk(folder / "disk") as small,
+        ExitStack() as stack,
+    ):
+        url = server.replace("+psycopg", "")
+        keep_tables_in(small.folder, url)
+        connection, load = Connection(stream), MixedLoad(stream, dialect, seed=7)
+        start_ns = connection.strong_read_timestamp_ns()
+        values = mirror_settings(stream, folder, start_ns, table_format="postgresql")
+        values["sink"]["path"] = url
+        values["http"] = {"listen": "127.0.0.1:0"}
+        looker = PostgresqlLooker(url, stream, dialect)
+        service = Service(values, folder, os.environ)
+        if moment == "start":
+            small.break_down(fault)
+        service.start()
+        stack.callback(service.kill)
+        if moment == "run":
+            change(load)
+            looker.look()
+            small.break_down(fault)
+        said = wait_until_said(
+            service, PLACES["postgresql"], FAULTS[fault], meanwhile=lambda: change(load)
+        )
+        small.mend(fault)
+        end_ns = connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=SECONDS_MAX)
+        assert service.drain() == 0
+        assert looker.look_at_the_end()
+        connection.close()
+    return said
+
+
+def change(load: MixedLoad) -> None:
+    for _ in range(50):
+        load.transaction()
+
+
+def keep_tables_in(folder: Path, url: str) -> None:
+    """Have a database keep new tables in a folder."""
+    with closing(Database(url, "tests")) as database:
+        # The server may run as another user.
+        [[data]] = database.run("SELECT current_setting('data_directory')")
+        owner = Path(data).stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        folder.parent.chmod(0o755)
+        database.run(f"CREATE TABLESPACE small LOCATION '{folder}'")
+        database.run("ALTER DATABASE postgres SET default_tablespace = small")
+
+
+def wait_until_said(
+    service: Service, setting: str, remedy: str, meanwhile: Callable[[], object] = lambda: None
+) -> str:
     """Wait for a line of the log that names the setting and what to do."""
     until = time.monotonic() + SECONDS_MAX
     while time.monotonic() < until:
         for line in service.log.read_text(errors="replace").splitlines():
-            if setting in line and remedy in line:
+            if setting in line and remedy in line.lower():
                 return line
+        meanwhile()
         if service.has_ended():
             return f"(ended) {service.log.read_text(errors='replace')[-600:]}"
         time.sleep(0.5)
@@ -174,7 +241,10 @@ def main() -> int:
                 continue
             with tempfile.TemporaryDirectory(prefix="slackwater-disk-") as folder:
                 try:
-                    said = run(database_on(emulator), Path(folder), place, fault, moment)
+                    if place == "postgresql":
+                        said = run_in_postgresql(Path(folder), fault, moment)
+                    else:
+                        said = run(database_on(emulator), Path(folder), place, fault, moment)
                     print(f"equal   {name}: {said[:600]}", flush=True)
                 except Exception as error:  # noqa: BLE001 - the other cases run, too
                     failed += 1

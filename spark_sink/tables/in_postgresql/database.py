@@ -46,6 +46,7 @@ _ADVICE: Final = {
     "25006": "Name the primary server: a standby, or a database that is read-only, takes no rows",
     "42501": "Grant the role CREATE on the database and its schema; it has to own the tables, and"
     " _slackwater",
+    "53100": "Make room on the disk of PostgreSQL's server",
     "54000": "Leave the table out with filter.exclude_tables, or shorten its key",
 }
 
@@ -183,7 +184,7 @@ def _translated(error: Any) -> PostgresqlError | PublishError:
     else:
         is_refused = state[:2] not in _PASSING and state not in _PASSING_TOO
     kind = PostgresqlError if is_refused else PublishError
-    return kind(f"PostgreSQL: {message}", _ADVICE.get(state or "", ""))
+    return kind(f"PostgreSQL: {message.rstrip('.')}.", _ADVICE.get(state or "", ""))
 
 
 def one(rows: Sequence[tuple[Any, ...]]) -> Any:

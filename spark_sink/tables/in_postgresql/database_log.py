@@ -235,7 +235,8 @@ class DatabaseLog:
         """Ask whether tables can be made; make none.
 
         Raises:
-            PostgresqlError: the server is too old or a standby, or a right is missing.
+            PostgresqlError: the server is too old or a standby, the database has another encoding
+                than UTF-8, or a right is missing.
             PublishError: the server does not answer.
         """
         version = int(one(self.reader.run("SELECT current_setting('server_version_num')")))
@@ -247,6 +248,12 @@ class DatabaseLog:
         if one(self.reader.run("SELECT current_setting('transaction_read_only')")) == "on":
             raise PostgresqlError(
                 "the server is a standby, or the database is read-only.", "Name the primary server"
+            )
+        encoding = one(self.reader.run("SELECT current_setting('server_encoding')"))
+        if encoding != "UTF8":
+            raise PostgresqlError(
+                f"the database has the encoding {encoding}, and Spanner's texts any character.",
+                "Name a database made with ENCODING 'UTF8'",
             )
         with self.reader.trial():
             for statement in _TABLES:
