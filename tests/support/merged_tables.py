@@ -14,8 +14,10 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.row_merges import file_merge
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
+from slackwater.timestamp import datetime_to_us
 
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
+AT_US = datetime_to_us(AT)
 CLEARED = AT + timedelta(days=1)
 COLUMNS = (
     Column("Id", "INT64", is_key=True),
@@ -68,7 +70,7 @@ def latest_of(epoch: Mapping[Any, tuple[str, Mapping[str, Any]]]) -> pa.Table:
     """Return an epoch's changes: by key, whether it deletes, has a whole row or some columns."""
     changes = {
         json.dumps({"Id": None if key is None else str(key)}): RowChange(
-            kind == "delete", kind != "some", {} if kind == "delete" else values, AT
+            kind == "delete", kind != "some", {} if kind == "delete" else values, AT_US
         )
         for key, (kind, values) in epoch.items()
     }

@@ -21,6 +21,7 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     RowChange,
 )
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
+from slackwater.timestamp import datetime_to_us
 from slackwater.typed_values import ValueTypeError
 
 _US: Final = pa.timestamp("us", tz="UTC")
@@ -75,15 +76,16 @@ def typed_rows(
         at: as of when the rows were read.
     """
     names = [column.name for column in columns if column.is_key and not column.nanoseconds_of]
+    at_us = datetime_to_us(at)
     changes = {
-        orjson.dumps({name: row[name] for name in names}).decode(): RowChange(False, True, row, at)
+        orjson.dumps({n: row[n] for n in names}).decode(): RowChange(False, True, row, at_us)
         for row in rows
     }
     try:
         return TypedRows(latest_rows(changes, columns), latest_rows({}, columns))
     except ValueTypeError:
         good = {key: row for key, row in changes.items() if _is_typed(key, row, columns)}
-        nothing = RowChange(False, True, {}, at)
+        nothing = RowChange(False, True, {}, at_us)
         # A key that can't be converted is in no mirror.
         bad = dict.fromkeys(changes.keys() - good.keys(), nothing)
         bad = {key: row for key, row in bad.items() if _is_typed(key, row, columns)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import orjson
@@ -38,14 +37,14 @@ class Mod:
         mod_type: INSERT, UPDATE or DELETE.
         is_whole: whether the value capture type captures whole rows.
         new_values: JSON of the values after the change; None for none.
-        commit_timestamp: of the change.
+        committed_us: its commit timestamp, in microseconds since the Unix epoch.
     """
 
     key: str
     mod_type: str
     is_whole: bool
     new_values: str | None
-    commit_timestamp: datetime
+    committed_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +55,13 @@ class RowChange:
         is_deleted: the row is gone.
         is_whole: the changes have the whole row: columns not in values are NULL.
         values: the JSON values that the changes have, by column.
-        commit_timestamp: the latest change's.
+        committed_us: the latest change's; see Mod.
     """
 
     is_deleted: bool
     is_whole: bool
     values: Mapping[str, Any]
-    commit_timestamp: datetime
+    committed_us: int
 
 
 def latest_by_key(mods: Iterable[Mod]) -> dict[str, RowChange]:
@@ -75,9 +74,9 @@ def latest_by_key(mods: Iterable[Mod]) -> dict[str, RowChange]:
 
 def _after(before: RowChange | None, mod: Mod) -> RowChange:
     if mod.mod_type == "DELETE":
-        return RowChange(True, True, {}, mod.commit_timestamp)
+        return RowChange(True, True, {}, mod.committed_us)
     values = orjson.loads(mod.new_values) if mod.new_values else {}
     if before is None or mod.mod_type == "INSERT" or mod.is_whole:
         is_whole = mod.mod_type == "INSERT" or mod.is_whole
-        return RowChange(False, is_whole, values, mod.commit_timestamp)
-    return RowChange(False, before.is_whole, {**before.values, **values}, mod.commit_timestamp)
+        return RowChange(False, is_whole, values, mod.committed_us)
+    return RowChange(False, before.is_whole, {**before.values, **values}, mod.committed_us)

@@ -59,21 +59,18 @@ def latest_rows(changes: Mapping[str, RowChange], columns: Sequence[Column]) -> 
     arrays: dict[str, pa.Array] = {}
     for column in columns:
         values = keys if column.is_key else [row.values for row in rows]
-        arrays[column.name] = _column(column, [row.get(_source(column)) for row in values])
+        source = column.nanoseconds_of or column.name
+        arrays[column.name] = _column(column, [row.get(source) for row in values])
     arrays[IS_DELETED] = pa.array([row.is_deleted for row in rows], pa.bool_())
     arrays[IS_WHOLE] = pa.array([row.is_whole for row in rows], pa.bool_())
-    times = [row.commit_timestamp for row in rows]
-    arrays[COMMIT_TIMESTAMP] = pa.array(times, _TIME)
+    times = pa.array([row.committed_us for row in rows], pa.int64())
+    arrays[COMMIT_TIMESTAMP] = times.cast(_TIME)
     if not all(row.is_whole for row in rows):
         for column in columns:
             if not column.is_key:
                 is_changed = [column.name in row.values for row in rows]
                 arrays[IS_CHANGED + column.name] = pa.array(is_changed, pa.bool_())
     return pa.table(arrays)
-
-
-def _source(column: Column) -> str:
-    return column.nanoseconds_of or column.name
 
 
 def _column(column: Column, values: Sequence[Any]) -> pa.Array:
@@ -139,14 +136,18 @@ def _mods(records: pa.Table) -> list[Mod]:
     of_mods = of_mods.append_column("key", flat.field("keys"))
     of_mods = of_mods.append_column("new_values", flat.field("new_values"))
     in_order = of_mods.sort_by([(name, "ascending") for name in _ORDER])
-    columns = (
-        in_order.column(name).to_pylist()
-        for name in ("key", "mod_type", "value_capture_type", "new_values", _AT)
+    is_whole = pc.is_in(
+        in_order.column("value_capture_type"), pa.array(sorted(WHOLE_ROW_CAPTURE_TYPES))
     )
-    return [
-        Mod(key, mod_type, capture in WHOLE_ROW_CAPTURE_TYPES, new_values, at)
-        for key, mod_type, capture, new_values, at in zip(*columns, strict=True)
-    ]
+    columns = (
+        in_order.column("key"),
+        in_order.column("mod_type"),
+        is_whole,
+        in_order.column("new_values"),
+        # As a number: to make a datetime of each takes as long as all the rest.
+        in_order.column(_AT).cast(pa.int64()),
+    )
+    return list(map(Mod, *(column.to_pylist() for column in columns)))
 
 
 def _texts(column_types: pa.ListArray) -> pa.Array:

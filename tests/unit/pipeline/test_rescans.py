@@ -25,8 +25,10 @@ from slackwater.spark_sink.tables.row_merges.corrections import (
 from slackwater.spark_sink.tables.row_merges.row_changes import IS_CHANGED, Mod, latest_by_key
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
 from slackwater.state.rescan_models import REQUESTED, Rescan, RescanState
+from slackwater.timestamp import datetime_to_us
 
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
+AT_US = datetime_to_us(AT)
 COLUMNS = (
     Column("Id", "INT64", is_key=True),
     Column("A", "STRING(MAX)", is_key=False),
@@ -96,7 +98,7 @@ def test_a_corrected_mirror_is_its_table_also_after_the_next_epoch(
         if kind == ("INSERT" if is_there else "UPDATE") or (kind == "DELETE" and not is_there):
             continue
         key, new = orjson.dumps({"Id": str(number)}).decode(), orjson.dumps(values).decode()
-        mods.append(Mod(key, kind, False, new, AT))
+        mods.append(Mod(key, kind, False, new, AT_US))
         if kind == "DELETE":
             del truth[number]
         else:

@@ -14,8 +14,10 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.row_merges.merged_rows import inserted_rows, places, updated_rows
 from slackwater.spark_sink.tables.row_merges.row_changes import RowChange
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
+from slackwater.timestamp import datetime_to_us
 
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
+AT_US = datetime_to_us(AT)
 KEY = (Column("Id", "INT64", is_key=True), Column("Name", "STRING", is_key=True))
 COLUMNS = (
     *KEY,
@@ -39,10 +41,10 @@ Key = tuple[str | None, str | None]
 keys = st.tuples(st.sampled_from([None, "1", "2"]), st.sampled_from([None, "", "x"]))
 values = {"A": st.sampled_from([None, "7"]), "L": st.sampled_from([None, [], ["x", None]])}
 changes = st.one_of(
-    st.just(RowChange(True, True, {}, AT)),
-    st.builds(lambda row: RowChange(False, True, row, AT), st.fixed_dictionaries(values)),
+    st.just(RowChange(True, True, {}, AT_US)),
+    st.builds(lambda row: RowChange(False, True, row, AT_US), st.fixed_dictionaries(values)),
     st.builds(
-        lambda row: RowChange(False, False, row, AT),
+        lambda row: RowChange(False, False, row, AT_US),
         st.fixed_dictionaries({}, optional=values),
     ),
 )
@@ -112,7 +114,7 @@ def test_deleted_rows_stay_marked_with_their_last_values(there: list[Key], drawn
 def test_equal_numbers_are_one_key_and_a_column_that_was_not_there_has_no_value() -> None:
     key = Column("Id", "FLOAT64", is_key=True)
     absent = Column("A", "INT64", is_key=False, absent_at=AT)
-    change = RowChange(False, False, {}, AT)
+    change = RowChange(False, False, {}, AT_US)
     texts = ["0.0", '"NaN"', "1.5"]
     latest = latest_rows({f'{{"Id": {text}}}': change for text in texts}, [key, absent])
     rows = pa.table({"Id": [-0.0, float("nan"), 2.5, None], "A": [1, 2, 3, 4]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +25,13 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     latest_by_key,
 )
 from slackwater.spark_sink.tables.row_merges.small_epoch import SmallEpoch, latest_rows
+from slackwater.timestamp import datetime_to_us
 from slackwater.typed_values import ValueTypeError
 from tests.support.epoch_rows import Mods, Record, record
 from tests.support.typed_values import VALUES
 
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
+AT_US = datetime_to_us(AT)
 ID = Column("Id", "INT64", is_key=True)
 Row = dict[str, Any]
 values = st.none() | st.integers(0, 3)
@@ -52,8 +54,7 @@ def lives(row: Row | None, drawn: Sequence[Any]) -> tuple[list[Mod], Row | None]
             mod_type, said, row = "UPDATE", everything, dict(everything)
         else:
             mod_type, said, row = "UPDATE", some, {**row, **some}
-        at = AT + timedelta(microseconds=place)
-        mods.append(Mod("{}", mod_type, is_whole, json.dumps(said), at))
+        mods.append(Mod("{}", mod_type, is_whole, json.dumps(said), AT_US + place))
     return mods, row
 
 
@@ -71,7 +72,7 @@ def test_an_epochs_changes_of_a_row_are_folded_into_one(row: Row | None, drawn: 
     mods, at_the_end = lives(row, drawn)
     (change,) = latest_by_key(mods).values()
     assert applied(change, row) == at_the_end
-    assert change.commit_timestamp == mods[-1].commit_timestamp
+    assert change.committed_us == mods[-1].committed_us
 
 
 def small_epoch(*records: Record) -> SmallEpoch:
@@ -123,7 +124,7 @@ def test_the_latest_record_decides_a_columns_type() -> None:
 def test_values_have_their_columns_types() -> None:
     columns = [Column(f"c{place}", kind, is_key=False) for place, (kind, _, _) in enumerate(VALUES)]
     named = {f"c{place}": value for place, (_, value, _) in enumerate(VALUES)}
-    rows = latest_rows({'{"Id":"1"}': RowChange(False, True, named, AT)}, [ID, *columns])
+    rows = latest_rows({'{"Id":"1"}': RowChange(False, True, named, AT_US)}, [ID, *columns])
     (row,) = rows.to_pylist()
     assert [row[column.name] for column in columns] == [value for _, _, value in VALUES]
     others = ("Id", IS_DELETED, IS_WHOLE, COMMIT_TIMESTAMP)
@@ -132,7 +133,10 @@ def test_values_have_their_columns_types() -> None:
 
 def test_rows_that_are_not_whole_say_which_columns_they_have() -> None:
     a, b = Column("A", "STRING", is_key=False), Column("B", "BOOL", is_key=False)
-    whole, part = RowChange(False, True, {"B": True}, AT), RowChange(False, False, {"A": None}, AT)
+    whole, part = (
+        RowChange(False, True, {"B": True}, AT_US),
+        RowChange(False, False, {"A": None}, AT_US),
+    )
     rows = latest_rows({'{"Id":"1"}': whole, '{"Id":"2"}': part}, [ID, a, b])
     changed = {name: rows.column(IS_CHANGED + name).to_pylist() for name in ("A", "B")}
     assert changed == {"A": [False, True], "B": [True, False]}
@@ -144,7 +148,7 @@ def test_rows_that_are_not_whole_say_which_columns_they_have() -> None:
 def test_nanoseconds_of_keys_have_a_column() -> None:
     columns = mirror_columns([Column("At", "TIMESTAMP", is_key=True)])
     changes = {
-        json.dumps({"At": at}): RowChange(True, True, {}, AT)
+        json.dumps({"At": at}): RowChange(True, True, {}, AT_US)
         for at in ("2026-01-31T09:00:00.123456789Z", "2026-01-31T09:00:00Z", None)
     }
     rows = latest_rows(changes, columns)
@@ -153,6 +157,6 @@ def test_nanoseconds_of_keys_have_a_column() -> None:
 
 
 def test_a_value_of_another_type_is_refused() -> None:
-    bad = RowChange(False, True, {"A": "x"}, AT)
+    bad = RowChange(False, True, {"A": "x"}, AT_US)
     with pytest.raises(ValueTypeError, match="'x' is not of type int64"):
         latest_rows({'{"Id":"1"}': bad}, [ID, replace(ID, name="A", is_key=False)])
