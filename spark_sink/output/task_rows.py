@@ -1,22 +1,28 @@
-"""Rows that tasks write where epochs are staged, for the driver to send elsewhere."""
+"""Rows that pass between tasks and the driver where epochs are staged."""
 
 from __future__ import annotations
 
+import atexit
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.epoch_place import EpochPlace
 from slackwater.spark_sink.output.file_reader import FileReader
-from slackwater.spark_sink.output.file_writer import written_by_tasks
+from slackwater.spark_sink.output.file_writer import written_by_tasks, written_files_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+# In bytes: what a task reads at once.
+_PART: Final = 64 << 20
 
 
 def rows_by_tasks(rows: DataFrame, place: EpochPlace, owner: str) -> Iterator[pa.RecordBatch]:
@@ -43,3 +49,60 @@ def rows_by_tasks(rows: DataFrame, place: EpochPlace, owner: str) -> Iterator[pa
                 place.discard(owner, kind, ())
 
     return read()
+
+
+class RowsForTasks:
+    """Rows that the driver has from elsewhere, written for tasks, a part at a time.
+
+    Args:
+        place: where epochs are staged. The files there go when this process ends.
+    """
+
+    def __init__(self, place: EpochPlace) -> None:
+        self._place = place
+        # Others stage and remove files of their own there.
+        self._owner = uuid.uuid4().hex
+
+    def frame(
+        self, spark: SparkSession, rows: Iterable[pa.RecordBatch], schema: pa.Schema, kind: str
+    ) -> DataFrame:
+        """Return rows as tasks read them, until the next ones of their kind.
+
+        Args:
+            spark: the session.
+            rows: with the columns of the schema, of types that can be cast to theirs.
+            schema: of the rows.
+            kind: a name for the files, such as the table's.
+
+        Raises:
+            PublishError: the place refuses.
+        """
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        atexit.unregister(self._forget)
+        atexit.register(self._forget)
+        writer = self._place.writer(self._owner, kind, PARQUET, ())
+        with self._place.translating():
+            self._place.discard(self._owner, kind, ())
+            written = [
+                file
+                for part in _parts(rows)
+                for file in written_files_of(writer, pa.Table.from_batches(part).cast(schema))
+            ]
+        return FileReader.of(writer).frame(spark, written, from_arrow_schema(schema))
+
+    def _forget(self) -> None:
+        with suppress(SinkError), self._place.translating():
+            self._place.forget(self._owner)
+
+
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    part, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        part.append(batch)
+        size += batch.nbytes
+        if size >= _PART:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

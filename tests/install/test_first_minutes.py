@@ -44,7 +44,7 @@ from tests.support.bigquery import BigQueryServer, bigquery_server
 from tests.support.emulators import NewDatabase
 from tests.support.kafka_broker import kafka_broker as kafka_broker
 from tests.support.kafka_broker import read_topics, spark_conf
-from tests.support.postgres import running_server
+from tests.support.postgres import rows_in, running_server
 from tests.support.postgres_door import door_before
 from tests.support.truths import truth_of
 
@@ -213,7 +213,7 @@ class Postgres:
 
     def mirrors(self, name: str) -> dict[str, list[str]] | None:
         with closing(self.database(name)) as database, suppress(PostgresqlError):
-            rows = {t: database.rows(f'SELECT * FROM "{t}"').to_pylist() for t in TABLES}
+            rows = {t: rows_in(database, f'SELECT * FROM "{t}"').to_pylist() for t in TABLES}
             return {table: keys(of_it, table) for table, of_it in rows.items()}
         return None
 

@@ -19,7 +19,7 @@ from tests.support import mixed_load
 from tests.support.database_places import nested
 from tests.support.mirror_looks import Looker, Seen
 from tests.support.object_stores import ServedStore
-from tests.support.postgres import running_server
+from tests.support.postgres import rows_in, running_server
 from tests.support.postgres_door import PostgresDoor, door_before
 
 
@@ -123,7 +123,7 @@ def _sink_at(door: PostgresDoor, place: Place) -> dict[str, Any]:
 
 def _rows(database: Database, table: str) -> list[dict[str, Any]]:
     name = ".".join(map(identifier, table.split(".")))
-    rows: list[dict[str, Any]] = database.rows(f"SELECT * FROM {name}").to_pylist()
+    rows: list[dict[str, Any]] = rows_in(database, f"SELECT * FROM {name}").to_pylist()
     return rows
 
 

@@ -40,6 +40,7 @@ from tests.support.merged_tables import (
 )
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
+from tests.support.postgres import rows_in
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ class Mirror:
             self.access.merge(rows, columns, MergeId("slackwater orders", at), policy)
 
     def require_equal(self) -> None:
-        rows = self._log.reader.rows(f"SELECT * FROM {self.access.name}").to_pylist()
+        rows = rows_in(self._log.reader, f"SELECT * FROM {self.access.name}").to_pylist()
         assert sorted(map(plain, rows)) == sorted(map(plain, rows_of([self._file])))
 
 

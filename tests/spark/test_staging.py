@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
@@ -14,11 +16,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import PARQUET
+from slackwater.spark_sink.output import task_rows
 from slackwater.spark_sink.output.bucket_place import Bucket
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import FileWriter, written_files_of
 from slackwater.spark_sink.output.staging import Staging
+from slackwater.spark_sink.output.task_rows import RowsForTasks
 from tests.support.epoch_rows import frame, of_two_tables, on_disk
 from tests.support.object_stores import BUCKET, ServedStore, s3
 
@@ -95,3 +99,41 @@ def test_large_objects_are_read_from_a_copy(session: SparkSession, store: Served
     assert file.size > 16 << 20
     schema = from_arrow_schema(table.schema)
     assert FileReader.of(writer).frame(session, [file], schema).toArrow() == table
+
+
+@pytest.mark.parametrize("kind", ["disk", "s3"])
+def test_the_driver_holds_a_part_of_the_rows_that_it_passes_to_tasks(
+    session: SparkSession,
+    store: ServedStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    at_end: list[Callable[[], None]] = []
+    monkeypatch.setattr(atexit, "register", at_end.append)
+    monkeypatch.setattr(task_rows, "_PART", 4 << 20)
+    place = on_disk(tmp_path) if kind == "disk" else Bucket(f"{store.path}/passed", store.options)
+    schema = pa.schema({"Id": pa.int64(), "Name": pa.string()})
+    before, held = pa.total_allocated_bytes(), 0
+
+    def batches(parts: int) -> Iterator[pa.RecordBatch]:
+        nonlocal held
+        for part in range(parts):
+            held = max(held, pa.total_allocated_bytes() - before)
+            ids = np.arange(part * 100_000, (part + 1) * 100_000, dtype=np.int32)
+            names = pa.repeat(pa.scalar("a name of thirty characters..."), 100_000)
+            yield pa.RecordBatch.from_arrays([pa.array(ids), names], names=schema.names)
+
+    rows = RowsForTasks(place)
+    frame = rows.frame(session, batches(20), schema, "read")
+    assert frame.schema == from_arrow_schema(schema)
+    [found] = frame.selectExpr("COUNT(Name)", "SUM(Id)").collect()
+    assert tuple(found) == (2_000_000, 1_999_999 * 1_000_000)
+    # All of them have 76 MB.
+    assert held < 48 << 20
+    others = rows.frame(session, batches(1), schema, "of another table")
+    assert rows.frame(session, batches(2), schema, "read").count() == 200_000
+    assert others.count() == 100_000
+    at_end.pop()()
+    with pytest.raises(PythonException, match=IS_GONE):
+        others.count()

@@ -29,6 +29,7 @@ from tests.support.database_places import nested
 from tests.support.epoch_rows import START, Record, frame, low_watermark, make_sink
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
+from tests.support.postgres import rows_in as in_database
 from tests.support.read_tables import rows_in
 from tests.support.typed_values import VALUES
 
@@ -214,7 +215,7 @@ class InPostgresql(Written):
         self.mirrors, self.typed = self._schemas
 
     def rows(self, sink: Sink, table: str) -> list[dict[str, Any]]:
-        rows = self._database.rows(f'SELECT * FROM {self._schemas[sink]}."{table}"')
+        rows = in_database(self._database, f'SELECT * FROM {self._schemas[sink]}."{table}"')
         values = {f.name: TYPED.get(f.name.rpartition(".")[2]) for f in rows.schema}
         schema = pa.schema([(f.name, plain_type(f.type, values[f.name])) for f in rows.schema])
         typed = rows.cast(schema).to_pylist()

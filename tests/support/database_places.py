@@ -24,6 +24,7 @@ from tests.support.epoch_rows import Mods, Record, low_watermark, make_sink, rec
 from tests.support.handed_on import Tasks
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
+from tests.support.postgres import rows_in
 from tests.support.postgres_door import PostgresDoor, door_before
 
 COLUMNS = {"Id": "INT64", "Name": "STRING"}
@@ -189,7 +190,7 @@ class PostgresqlPlace(DatabasePlace):
 
     def rows(self, table: str = TABLE) -> Rows:
         name = ".".join(map(identifier, table.split(".")))
-        return list(map(nested, self.database.rows(f"SELECT * FROM {name}").to_pylist()))
+        return list(map(nested, rows_in(self.database, f"SELECT * FROM {name}").to_pylist()))
 
     def stated(self) -> str | None:
         [[at]] = self.database.run("SELECT MAX(low_watermark) FROM _slackwater")

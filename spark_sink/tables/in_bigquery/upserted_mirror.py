@@ -98,7 +98,9 @@ class UpsertedMirror(BigQueryAccess):
         if policy.cleared_at is not None or any(column.absent_at for column in columns):
             names = "*" if policy.cleared_at is None else ", ".join(f"`{n}`" for n in self._key)
             with self._fresh():
-                present = self._own_columns(self._rows(f"SELECT {names} FROM `{self._id}`"))
+                rows_now = self._rows(f"SELECT {names} FROM `{self._id}`")
+            own = self._own_columns(rows_now.column_names)
+            present = rows_now.select(own.names).cast(own)
         for changes in changes_of(rows, present, columns, policy):
             self._log.upsert(self._name, changes)
 

@@ -82,11 +82,12 @@ class Database:
             cursor.execute(statement, list(values) or None)
             return [] if cursor.description is None else list(cursor.fetchall())
 
-    def rows(self, query: str, *values: Any) -> pa.Table:
-        """Return the rows of a query; see run()."""
+    @contextmanager
+    def batches(self, query: str, *values: Any) -> Iterator[pa.RecordBatchReader]:
+        """Provide the rows of a query, as they come; see run()."""
         with self._cursor() as cursor:
             cursor.execute(query, list(values) or None)
-            return cursor.fetch_arrow_table()
+            yield cursor.fetch_record_batch()
 
     def copy(self, table: TableAddress, rows: pa.RecordBatchReader) -> None:
         """Append rows to a table, by COPY; see run()."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.output.commit_log import taken_over_error
 from slackwater.spark_sink.output.epoch_place import EpochPlace
-from slackwater.spark_sink.output.task_rows import rows_by_tasks
+from slackwater.spark_sink.output.task_rows import RowsForTasks, rows_by_tasks
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, properties_in
 from slackwater.spark_sink.tables.in_postgresql.address import TableAddress
 from slackwater.spark_sink.tables.in_postgresql.database import Database, one
@@ -53,6 +53,7 @@ class DatabaseLog:
         reader: for those who look at the tables meanwhile, and see no epoch that is not committed.
         place, pipeline: as given.
         owner: this process, by a name that no other has.
+        for_tasks: writes rows of tables for tasks.
         is_open: what is written now belongs to an epoch or chunk that is new. Inside of
             committing().
     """
@@ -63,6 +64,7 @@ class DatabaseLog:
         self.place = place
         self.pipeline = pipeline
         self.owner = uuid.uuid4().hex
+        self.for_tasks = RowsForTasks(place)
         self.is_open = False
         # The last epoch that this process knows of.
         self._latest: datetime | None = None
@@ -77,7 +79,7 @@ class DatabaseLog:
             PostgresqlError: the database lacks epochs; see also Database.run().
             PublishError: see Database.run().
         """
-        self._require_utf8()
+        _require_utf8(self.database)
         with self._making():
             for statement in _TABLES:
                 self.database.run(statement)
@@ -109,13 +111,6 @@ class DatabaseLog:
             f" {self.place.path} has.",
             "They are of different times: restore both as of one time",
         )
-
-    def _require_utf8(self) -> None:
-        encoding = one(self.database.run("SELECT current_setting('server_encoding')"))
-        if encoding != "UTF8":
-            raise PostgresqlError(
-                f"the database has the encoding {encoding}.", "Name a database in UTF8"
-            )
 
     @contextmanager
     def committing(
@@ -249,14 +244,17 @@ class DatabaseLog:
             raise PostgresqlError(
                 "the server is a standby, or the database is read-only.", "Name the primary server"
             )
-        encoding = one(self.reader.run("SELECT current_setting('server_encoding')"))
-        if encoding != "UTF8":
-            raise PostgresqlError(
-                f"the database has the encoding {encoding}, and Spanner's texts any character.",
-                "Name a database made with ENCODING 'UTF8'",
-            )
+        _require_utf8(self.reader)
         with self.reader.trial():
             for statement in _TABLES:
                 self.reader.run(statement)
             for table in (MARKS, _CHUNKS):
                 self.reader.run(f"INSERT INTO {table} (pipeline) SELECT '' LIMIT 0")
+
+
+def _require_utf8(database: Database) -> None:
+    encoding = one(database.run("SELECT current_setting('server_encoding')"))
+    if encoding != "UTF8":
+        raise PostgresqlError(
+            f"the database has the encoding {encoding}.", "Name a database in UTF8"
+        )

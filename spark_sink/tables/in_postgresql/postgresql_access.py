@@ -381,9 +381,8 @@ class PostgresqlAccess(DatabaseAccess):
         names = ((identifier(name), self._casts.get(name, "")) for name in schema.names)
         columns = ", ".join(f"{as_texts(column, kind)} AS {column}" for column, kind in names)
         query = f"SELECT {columns} FROM {self.name} WHERE {condition}"
-        rows = self._log.reader.rows(query, *values)
-        frame: DataFrame = spark.createDataFrame(rows.cast(schema))
-        return frame
+        with self._log.reader.batches(query, *values) as rows:
+            return self._log.for_tasks.frame(spark, rows, schema, f"read-{digest(self.name)}")
 
     def _run(self, statement: str) -> None:
         self._database.run(statement)
