@@ -103,8 +103,8 @@ class _Nessie:
             f"nessie-{_NESSIE}", ["-ivy", str(_IVY / "nessie.ivy.xml")], "nessie-quarkus"
         )
         [jar] = jars.glob("*-runner.jar")
-        given = (f"-D{name}={value}" for name, value in properties.items())
-        return Start([str(_java_for_nessie()), "-Xmx700m", *given, "-jar", str(jar)], {})
+        options = (f"-D{name}={value}" for name, value in properties.items())
+        return Start([str(_java_for_nessie()), "-Xmx700m", *options, "-jar", str(jar)], {})
 
 
 def _java_for_nessie() -> Path:

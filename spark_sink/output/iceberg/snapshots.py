@@ -62,7 +62,9 @@ def last_property(
         summary: of the commit.
     """
     new = {**summary, _SEQUENCE: str(metadata.next_sequence_number())}
-    others = [kept for kept in _kept(metadata, pipeline) if kept[APPLICATION] != new[APPLICATION]]
+    others = [
+        one for one in _last_summaries(metadata, pipeline) if one[APPLICATION] != new[APPLICATION]
+    ]
     return {f"{_LAST}{pipeline}": json.dumps([new, *others[:1]])}
 
 
@@ -77,15 +79,15 @@ def _summaries(metadata: TableMetadata, pipeline: str) -> Iterator[Mapping[str, 
         yield fields_of(oldest)
     is_cut = oldest is not None and (oldest.parent_snapshot_id or (oldest.sequence_number or 0) > 1)
     if is_cut:
-        yield from _kept(metadata, pipeline)
+        yield from _last_summaries(metadata, pipeline)
 
 
-def _kept(metadata: TableMetadata, pipeline: str) -> list[Mapping[str, str]]:
+def _last_summaries(metadata: TableMetadata, pipeline: str) -> list[Mapping[str, str]]:
     """Return the kept summaries up to the current snapshot: the table may be rolled back."""
     current = metadata.current_snapshot()
     latest = 0 if current is None else current.sequence_number or 0
-    kept = json.loads(metadata.properties.get(f"{_LAST}{pipeline}", "[]"))
-    return [summary for summary in kept if int(summary[_SEQUENCE]) <= latest]
+    summaries = json.loads(metadata.properties.get(f"{_LAST}{pipeline}", "[]"))
+    return [summary for summary in summaries if int(summary[_SEQUENCE]) <= latest]
 
 
 def last_of(metadata: TableMetadata, application: str, pipeline: str) -> Mapping[str, str]:
