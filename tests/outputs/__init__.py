@@ -1,4 +1,4 @@
-"""What a pipeline writes to an object store while it is killed: how it is read and compared."""
+"""The logs of outputs on every store, and what a pipeline has written that was killed."""
 
 from __future__ import annotations
 
