@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from slackwater.commands.options import CutFormat
+from slackwater.commands.spark import spark_of
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
 from slackwater.errors import NoTableError, SettingsError
 from slackwater.pipeline.recovery import LAST
 from slackwater.pipeline.signals import termination_signals
 from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.pipeline.spark.session import stop_spark
 from slackwater.printing import show
 from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.sinks.mirrors import Mirrors, MirrorSettings
@@ -120,14 +121,7 @@ def _mirrors_of(settings: Settings, names: Sequence[str]) -> Iterator[_CutAt]:
     mirrors = make_sink(settings)
     assert isinstance(mirrors, Mirrors)  # noqa: S101 - which MirrorSettings make
     find_java()
-    spark = start_spark(
-        [settings.pipeline],
-        settings.spark.master,
-        settings.spark.conf,
-        sink.spark_needs,
-        jars=settings.spark.jars,
-        class_archive=settings.spark.class_archive,
-    )
+    spark = spark_of([settings])
 
     def cut_at(at: datetime | None) -> Cut:
         cut = mirrors.as_of(spark, at, names)

@@ -15,6 +15,7 @@ import structlog
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from slackwater.commands.spark import spark_of
 from slackwater.config.settings import Settings
 from slackwater.extras import require_extras
 from slackwater.monitoring.epoch_history import EpochHistory
@@ -26,7 +27,7 @@ from slackwater.pipeline.recovery import Recovery
 from slackwater.pipeline.run_options import RunOptions
 from slackwater.pipeline.signals import TerminationSignals, termination_signals
 from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import start_spark, stop_spark
+from slackwater.pipeline.spark.session import stop_spark
 from slackwater.pipeline.spark.shared import SharedSpark
 from slackwater.pipeline.supervisor import PipelineSupervisor
 
@@ -123,16 +124,8 @@ def _page(
 
 def _started(pipelines: Sequence[Settings], signalled: TerminationSignals) -> SparkSession:
     """Start Spark, and take the signals back from it; it takes them on the main thread only."""
-    first = pipelines[0]
     try:
-        return start_spark(
-            [settings.pipeline for settings in pipelines],
-            first.spark.master,
-            first.spark.conf,
-            {name for settings in pipelines for name in settings.sink.spark_needs},
-            jars=first.spark.jars,
-            class_archive=first.spark.class_archive,
-        )
+        return spark_of(pipelines)
     finally:
         if threading.current_thread() is threading.main_thread():
             signalled.listen()

@@ -15,12 +15,13 @@ from rich.progress import Progress
 
 from slackwater.commands.chosen_tables import chosen_tables
 from slackwater.commands.rescan import repair as request_repair
+from slackwater.commands.spark import spark_of
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.pipeline.source import SourceHandle, connect
 from slackwater.pipeline.spark.java import find_java
-from slackwater.pipeline.spark.session import register_source, start_spark, stop_spark
+from slackwater.pipeline.spark.session import register_source, stop_spark
 from slackwater.printing import show
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import Table, watched_tables
@@ -182,14 +183,7 @@ def mirror_source(settings: Settings, names: Sequence[str]) -> Iterator[MirrorSo
     handle = connect(settings)
     with closing(handle.connection):
         chosen = tuple(table.name for table in chosen_tables(settings, handle, names))
-        spark = start_spark(
-            [settings.pipeline],
-            settings.spark.master,
-            settings.spark.conf,
-            settings.sink.spark_needs,
-            jars=settings.spark.jars,
-            class_archive=settings.spark.class_archive,
-        )
+        spark = spark_of([settings])
         try:
             yield MirrorSource(
                 spark, handle, chosen, settings.pipeline, settings.sink, filter_of(settings)

@@ -47,7 +47,7 @@ def test_a_wrong_set_up_is_named_with_what_to_do_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     set_up = WRONG[name]
-    monkeypatch.setattr(run_command, "start_spark", None)
+    monkeypatch.setattr(run_command, "spark_of", None)
     for variable, value in set_up.environ.items():
         if value is None:
             monkeypatch.delenv(variable, raising=False)

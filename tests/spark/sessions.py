@@ -135,7 +135,7 @@ def commands_here(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Non
         return session.newSession()
 
     for module in (as_of, run, verify):
-        monkeypatch.setattr(module, "start_spark", start)
+        monkeypatch.setattr(module, "spark_of", start)
         monkeypatch.setattr(module, "stop_spark", lambda _: None)
 
 
