@@ -145,7 +145,7 @@ class Finding:
 def verify_continuously(
     settings: Settings, names: Sequence[str], *, repair: bool, every_s: float
 ) -> Iterator[Finding]:
-    """Compare mirrors until a signal ends it; write only to the metadata store.
+    """Compare mirrors until a signal ends it; note the results in the metadata store.
 
     Args:
         settings: the pipeline's.

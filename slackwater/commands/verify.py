@@ -105,7 +105,7 @@ def print_results(settings: Settings, names: Sequence[str], *, as_json: bool, re
 
 
 def verify(settings: Settings, names: Sequence[str]) -> Iterator[Verification]:
-    """Compare each mirror with its table; write nothing. The pipeline may run meanwhile.
+    """Compare each mirror with its table; change neither. The pipeline may run meanwhile.
 
     Args:
         settings: the pipeline's.
@@ -132,19 +132,15 @@ class MirrorSource:
         spark: a session.
         handle: the pipeline's change stream.
         chosen: the full names of the tables to compare.
+        tables: where the mirrors are.
     """
 
     spark: SparkSession
     handle: SourceHandle
     chosen: tuple[str, ...]
-    _pipeline: str
+    tables: TableStore
     _sink: MirrorSettings
     _filter: RecordFilter
-
-    @property
-    def tables(self) -> TableStore:
-        """Where the mirrors are."""
-        return self._sink.tables(self._pipeline)
 
     def mirror(self, table: str) -> tuple[DataFrame, int] | None:
         """Return a mirror's rows at the low watermark that it states, and that; None if none."""
@@ -186,7 +182,12 @@ def mirror_source(settings: Settings, names: Sequence[str]) -> Iterator[MirrorSo
         spark = spark_of([settings])
         try:
             yield MirrorSource(
-                spark, handle, chosen, settings.pipeline, settings.sink, filter_of(settings)
+                spark,
+                handle,
+                chosen,
+                settings.sink.tables(settings.pipeline),
+                settings.sink,
+                filter_of(settings),
             )
         finally:
             stop_spark(spark)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # In bytes: what a task reads at once.
 _PART: Final = 64 << 20
+# The kind of staged files that hold them.
+_ROWS: Final = "rows"
 
 
 def rows_by_tasks(rows: DataFrame, place: EpochPlace, owner: str) -> Iterator[pa.RecordBatch]:
@@ -55,41 +57,47 @@ class RowsForTasks:
     """Rows that the driver has from elsewhere, written for tasks, a part at a time.
 
     Args:
-        place: where epochs are staged. The files there go when this process ends.
+        place: where epochs are staged. The files there go when this process ends,
+            or when the pipeline is taken over.
     """
 
     def __init__(self, place: EpochPlace) -> None:
         self._place = place
         # Others stage and remove files of their own there.
         self._owner = uuid.uuid4().hex
+        self._is_used = False
 
     def frame(
-        self, spark: SparkSession, rows: Iterable[pa.RecordBatch], schema: pa.Schema, kind: str
+        self, spark: SparkSession, rows: Iterable[pa.RecordBatch], schema: pa.Schema
     ) -> DataFrame:
-        """Return rows as tasks read them, until the next ones of their kind.
+        """Return rows as tasks read them, until the next call.
 
         Args:
             spark: the session.
             rows: with the columns of the schema, of types that can be cast to theirs.
             schema: of the rows.
-            kind: a name for the files, such as the table's.
 
         Raises:
             PublishError: the place refuses.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        atexit.unregister(self._forget)
-        atexit.register(self._forget)
-        writer = self._place.writer(self._owner, kind, PARQUET, ())
-        with self._place.translating():
-            self._place.discard(self._owner, kind, ())
-            written = [
-                file
-                for part in _parts(rows)
-                for file in written_files_of(writer, pa.Table.from_batches(part).cast(schema))
-            ]
+        if self._is_used:
+            self._discard()
+        else:
+            self._is_used = True
+            atexit.register(self._forget)
+        writer = self._place.writer(self._owner, _ROWS, PARQUET, ())
+        written = [
+            file
+            for part in _parts(rows)
+            for file in written_files_of(writer, pa.Table.from_batches(part).cast(schema))
+        ]
         return FileReader.of(writer).frame(spark, written, from_arrow_schema(schema))
+
+    def _discard(self) -> None:
+        with self._place.translating():
+            self._place.discard(self._owner, _ROWS, ())
 
     def _forget(self) -> None:
         with suppress(SinkError), self._place.translating():

@@ -40,6 +40,7 @@ def history_of(table: Table, application: str) -> History:
         PUBLISHED_SNAPSHOT,
         fields_of,
         merged_version_of,
+        parent_of,
     )
 
     properties = table.properties
@@ -47,7 +48,7 @@ def history_of(table: Table, application: str) -> History:
     return ancestors(
         {
             snapshot.snapshot_id: Ancestor(
-                snapshot.parent_snapshot_id,
+                parent_of(snapshot, table.metadata),
                 merged_version_of(snapshot, application),
                 fields_of(snapshot).get("total-records") != "0",
             )

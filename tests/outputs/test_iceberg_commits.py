@@ -18,6 +18,7 @@ from pyiceberg.transforms import DayTransform
 from slackwater.spark_sink.errors import AsOfTimeError, ObjectStoreError, PublishError
 from slackwater.spark_sink.output.iceberg.table_place import TablePlace, catalog_properties
 from slackwater.spark_sink.tables import iceberg
+from slackwater.spark_sink.tables.iceberg_history import history_of
 from tests.support.iceberg_owners import (
     APPLICATION,
     SCHEMA,
@@ -204,7 +205,63 @@ def test_what_a_table_was_rolled_back_from_counts_no_more(
     assert where.owner().commits.last_version(APPLICATION) == 1
     where.table().manage_snapshots().rollback_to_snapshot(others).commit()
     _expire_all_but_the_current_snapshot(where)
-    assert where.owner().commits.last_version(APPLICATION) is None
+    with pytest.raises(ObjectStoreError, match="was rolled back to a time before all commits"):
+        where.owner()
+
+
+def test_a_history_that_was_cut_off_is_not_taken_for_a_whole_one(where: Where) -> None:
+    owner = where.owner()
+    for number in (1, 2, 3):
+        owner.add(number)
+    _expire_all_but_the_current_snapshot(where)
+    history = history_of(where.table(), APPLICATION)
+    assert not history.is_whole
+    assert len(history.commits) == 1
+
+
+def test_chunks_of_a_rescan_do_not_hide_what_the_pipeline_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_test_s_disk(monkeypatch)
+    where = in_folder(tmp_path)
+    owner, scanned = where.owner(), pa.table({"number": [7], "kind": ["a"]}, SCHEMA)
+    owner.add(1, line="line 1")
+    for chunk in range(20):
+        owner.append(scanned, chunk, application=f"slackwater scan {chunk}")
+    _expire_all_but_the_current_snapshot(where)
+    again = where.owner()
+    assert again.commits.last_line() == "line 1"
+    assert again.commits.last_version(APPLICATION) == 1
+    assert not again.append(scanned, 15, application="slackwater scan 15")
+
+
+def test_no_snapshot_is_removed_if_others_may_have_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_test_s_disk(monkeypatch)
+    where = in_folder(tmp_path)
+    owner = where.owner()
+    for number in (1, 2, 3):
+        owner.add(number)
+    where.table().transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+    where.owner_of_nothing().maintain(0.0)
+    assert len(where.table().metadata.snapshots) >= 4
+    where.table().transaction().set_properties({"gc.enabled": "true"}).commit_transaction()
+    where.owner_of_nothing().maintain(0.0)
+    assert len(where.table().metadata.snapshots) < 4
+
+
+def test_a_snapshot_with_the_same_rows_has_the_published_low_watermark(where: Where) -> None:
+    owner = where.owner()
+    owner.add(1)
+    owner.commits.set_properties(lambda: owner.commits.version_properties)
+    for _ in range(2):
+        again = where.owner()
+        metadata = where.table().metadata
+        assert metadata.properties["slackwater.snapshot"] == str(metadata.current_snapshot_id)
+    again.add(2)
+    metadata = where.table().metadata
+    assert metadata.properties["slackwater.snapshot"] != str(metadata.current_snapshot_id)
 
 
 def _expire_all_but_the_current_snapshot(where: Where) -> None:
@@ -299,11 +356,11 @@ def test_a_catalog_is_reached_as_spark_conf_says() -> None:
         return catalog_properties("lake", {**conf, "spark.sql.catalog.lake2.type": "hive"})
 
     made = properties(type="rest", uri="https://c", io_impl="a.B", warehouse="w")
-    assert made.pop("py-catalog-impl").endswith("RestCatalog")
+    assert made.pop("py-io-impl").endswith("StoreIO")
     assert made.pop("pool_pre_ping") == "true"
-    assert made == {"uri": "https://c", "warehouse": "w"}
+    assert made == {"type": "rest", "uri": "https://c", "warehouse": "w"}
     by_class = properties(catalog_impl="org.apache.iceberg.rest.RESTCatalog", uri="https://c")
-    assert by_class["py-catalog-impl"].endswith("RestCatalog")
+    assert by_class["type"] == "rest"
     database = catalog_properties(
         "lake",
         {
@@ -313,7 +370,6 @@ def test_a_catalog_is_reached_as_spark_conf_says() -> None:
             f"{key}.jdbc.password": "p@s/%41",
         },
     )
-    assert database["py-io-impl"].endswith("StoreIO")
     assert (database["type"], database["uri"]) == (
         "sql",
         "postgresql+psycopg://me:p%40s%2F%2541@host:5432/lake",

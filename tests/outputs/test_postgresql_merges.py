@@ -272,6 +272,23 @@ def test_an_operator_who_ends_connections_costs_an_attempt(log: DatabaseLog) -> 
     mirror.require_equal()
 
 
+def test_a_connection_that_ends_while_rows_come_is_named_and_another_is_opened(
+    log: DatabaseLog,
+) -> None:
+    [[pid]] = log.reader.run("SELECT pg_backend_pid()")
+    rows = "SELECT repeat('x', 100000) AS x FROM generate_series(1, 2000)"
+
+    def read() -> None:
+        with log.reader.batches(rows) as batches:
+            log.database.run("SELECT pg_terminate_backend($1::int)", pid)
+            for _ in batches:
+                pass
+
+    with pytest.raises(PublishError, match="PostgreSQL: "):
+        read()
+    assert log.reader.run("SELECT 1") == [(1,)]
+
+
 def test_nothing_is_committed_by_itself_after_the_transactions_connection_is_lost(
     log: DatabaseLog,
 ) -> None:

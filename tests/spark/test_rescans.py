@@ -129,7 +129,12 @@ def verification(
     handle = connect(settings)
     try:
         source = MirrorSource(
-            spark, handle, (), settings.pipeline, settings.sink, filter_of(settings)
+            spark,
+            handle,
+            (),
+            settings.sink.tables(settings.pipeline),
+            settings.sink,
+            filter_of(settings),
         )
         yield ContinuousVerification(source, settings, store, Hurried(), (), repair=True)
     finally:

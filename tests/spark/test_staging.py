@@ -124,16 +124,21 @@ def test_the_driver_holds_a_part_of_the_rows_that_it_passes_to_tasks(
             names = pa.repeat(pa.scalar("a name of thirty characters..."), 100_000)
             yield pa.RecordBatch.from_arrays([pa.array(ids), names], names=schema.names)
 
+    def staged() -> list[object]:
+        return [*store.names("passed/_staging"), *tmp_path.rglob("*.parquet")]
+
     rows = RowsForTasks(place)
-    frame = rows.frame(session, batches(20), schema, "read")
+    frame = rows.frame(session, batches(20), schema)
     assert frame.schema == from_arrow_schema(schema)
     [found] = frame.selectExpr("COUNT(Name)", "SUM(Id)").collect()
     assert tuple(found) == (2_000_000, 1_999_999 * 1_000_000)
     # All of them have 76 MB.
     assert held < 48 << 20
-    others = rows.frame(session, batches(1), schema, "of another table")
-    assert rows.frame(session, batches(2), schema, "read").count() == 200_000
-    assert others.count() == 100_000
+    again = rows.frame(session, batches(20), schema)
+    assert again.count() == 2_000_000
+    # The first ones are gone, and all of them at the end.
+    files = len(staged())
+    rows.frame(session, batches(20), schema)
+    assert len(staged()) == files
     at_end.pop()()
-    with pytest.raises(PythonException, match=IS_GONE):
-        others.count()
+    assert not staged()

@@ -24,11 +24,17 @@ from pyiceberg.manifest import (
     ManifestWriter,
     ManifestWriterV2,
 )
-from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, TableUpdate, UpdatesAndRequirements
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+    UpdatesAndRequirements,
+)
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from slackwater.spark_sink.output.iceberg.file_rows import FIELD_ID
+from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
@@ -86,7 +92,21 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         # Readers refuse a table whose snapshots are not in the order of their times, and clocks
         # differ.
         after_ms = 0 if parent is None else parent.timestamp_ms + 1
-        return tuple(_not_before(update, after_ms) for update in updates), requirements
+        made = tuple(_not_before(update, after_ms) for update in updates)
+        return (*made, *self._published(parent)), requirements
+
+    def _published(self, parent: Snapshot | None) -> Sequence[TableUpdate]:
+        """Return the change that publishes this snapshot with the low watermark of its parent.
+
+        A catalog such as Nessie then has the parent no more. The rows are the same.
+        """
+        has_changes = self._added_data_files or self._deleted_data_files
+        if parent is None or (has_changes and self._stated != Operation.REPLACE):
+            return ()
+        properties = self._transaction.table_metadata.properties
+        if properties.get(PUBLISHED_SNAPSHOT) != str(parent.snapshot_id):
+            return ()
+        return (SetPropertiesUpdate(updates={PUBLISHED_SNAPSHOT: str(self._snapshot_id)}),)
 
     def _manifests(self) -> list[ManifestFile]:
         parent = self._transaction.table_metadata.current_snapshot()

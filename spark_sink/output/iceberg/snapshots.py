@@ -9,6 +9,8 @@ from typing import Final
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from slackwater.spark_sink.errors import ObjectStoreError
+
 # In a snapshot's summary: the application that committed it, and its version.
 APPLICATION: Final = "slackwater.application"
 VERSION: Final = "slackwater.version"
@@ -21,6 +23,10 @@ _LINE: Final = "slackwater.line"
 # of them the sequence number of its snapshot.
 _LAST: Final = "slackwater.last."
 _SEQUENCE: Final = "slackwater.sequence"
+# How many applications besides the latest are in it.
+_OTHERS_MAX: Final = 8
+# In the place of a snapshot that the catalog does not show.
+UNKNOWN: Final = -1
 
 
 def summary_of(
@@ -54,18 +60,16 @@ def last_property(
 ) -> dict[str, str]:
     """Return the property that keeps a pipeline's last summaries; see _summaries().
 
-    Of two applications: an initial scan's and the pipeline's own.
-
     Args:
         metadata: before the commit.
         pipeline: the application of its epochs.
         summary: of the commit.
     """
     new = {**summary, _SEQUENCE: str(metadata.next_sequence_number())}
-    others = [
-        one for one in _last_summaries(metadata, pipeline) if one[APPLICATION] != new[APPLICATION]
-    ]
-    return {f"{_LAST}{pipeline}": json.dumps([new, *others[:1]])}
+    others = [one for one in _stated(metadata, pipeline) if one[APPLICATION] != new[APPLICATION]]
+    # A rescan's chunks have an application each, and the pipeline's own may be the oldest.
+    own = (one for one in others[_OTHERS_MAX:] if one[APPLICATION] == pipeline)
+    return {f"{_LAST}{pipeline}": json.dumps([new, *others[:_OTHERS_MAX], *own])}
 
 
 def _summaries(metadata: TableMetadata, pipeline: str) -> Iterator[Mapping[str, str]]:
@@ -77,17 +81,45 @@ def _summaries(metadata: TableMetadata, pipeline: str) -> Iterator[Mapping[str, 
     oldest = None
     for oldest in line_of_snapshots(metadata):
         yield fields_of(oldest)
-    is_cut = oldest is not None and (oldest.parent_snapshot_id or (oldest.sequence_number or 0) > 1)
-    if is_cut:
+    if oldest is not None and parent_of(oldest, metadata) is not None:
         yield from _last_summaries(metadata, pipeline)
 
 
+def parent_of(snapshot: Snapshot, metadata: TableMetadata) -> int | None:
+    """Return the snapshot before one; UNKNOWN if the catalog does not show it; None for none.
+
+    A table that was replaced has another first snapshot, and the earlier ones besides.
+    """
+    if snapshot.parent_snapshot_id is not None:
+        return snapshot.parent_snapshot_id
+    earliest = min(other.sequence_number or 0 for other in metadata.snapshots)
+    return UNKNOWN if (snapshot.sequence_number or 0) == earliest > 1 else None
+
+
 def _last_summaries(metadata: TableMetadata, pipeline: str) -> list[Mapping[str, str]]:
-    """Return the kept summaries up to the current snapshot: the table may be rolled back."""
+    """Return the summaries that a property keeps, up to the current snapshot.
+
+    Raises:
+        ObjectStoreError: all of them are later.
+    """
     current = metadata.current_snapshot()
     latest = 0 if current is None else current.sequence_number or 0
-    summaries = json.loads(metadata.properties.get(f"{_LAST}{pipeline}", "[]"))
-    return [summary for summary in summaries if int(summary[_SEQUENCE]) <= latest]
+    stated = _stated(metadata, pipeline)
+    summaries = [summary for summary in stated if int(summary[_SEQUENCE]) <= latest]
+    if stated and not summaries:
+        raise ObjectStoreError(
+            f"{metadata.location} was rolled back to a time before all commits that it knows of:"
+            " which epochs it has can't be told.",
+            "Restore the table as of a time whose snapshots are not expired, or name another one",
+        )
+    return summaries
+
+
+def _stated(metadata: TableMetadata, pipeline: str) -> list[Mapping[str, str]]:
+    stated: list[Mapping[str, str]] = json.loads(
+        metadata.properties.get(f"{_LAST}{pipeline}", "[]")
+    )
+    return stated
 
 
 def last_of(metadata: TableMetadata, application: str, pipeline: str) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.utils.config import Config
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
@@ -41,7 +42,6 @@ _DATABASES: Final[Mapping[str, str]] = {
     "jdbc:postgresql:": "postgresql+psycopg:",
 }
 _IO: Final = f"{StoreIO.__module__}.{StoreIO.__qualname__}"
-_REST: Final = f"{RestCatalog.__module__}.{RestCatalog.__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,11 @@ class TablePlace:
 @cache
 def _opened(name: str, properties: str) -> Catalog:
     """Return a catalog: of all tables one, with its connections and its token."""
-    return load_catalog(name, **json.loads(properties))
+    stated: dict[str, Any] = json.loads(properties)
+    if stated["type"] != "rest":
+        return load_catalog(name, **stated)
+    # As load_catalog() does, with the configuration in files and in the environment.
+    return RestCatalog(name, **{**(Config().get_catalog_config(name) or {}), **stated})
 
 
 def location_of(path: str) -> str:
@@ -131,10 +135,7 @@ def catalog_properties(name: str, conf: Mapping[str, str]) -> dict[str, Any]:
     own.pop("io-impl", None)
     # A database may have been started again.
     made: dict[str, Any] = {"pool_pre_ping": "true", **own}
-    if _TYPES[kind] == "rest":
-        made["py-catalog-impl"] = _REST
-    else:
-        made |= {"type": _TYPES[kind], "py-io-impl": _IO}
+    made |= {"type": _TYPES[kind], "py-io-impl": _IO}
     if "google" in own.get("rest.auth.type", "").lower():
         # As in Iceberg for Java: application default credentials.
         made["auth"] = {"type": "google"}

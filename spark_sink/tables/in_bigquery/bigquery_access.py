@@ -281,7 +281,7 @@ class BigQueryAccess(DatabaseAccess):
         first = list(islice(batches := iter(rows), 1))
         schema = self._own_columns(first[0].schema.names if first else None)
         own = (batch.select(schema.names) for batch in chain(first, batches))
-        return self._log.for_tasks.frame(spark, own, schema, f"read-{self._name}")
+        return self._log.for_tasks.frame(spark, own, schema)
 
     def _own_columns(self, names: Collection[str] | None) -> pa.Schema:
         """Return those of columns that a row of ours can have; None for all of the table."""

@@ -87,7 +87,15 @@ class Database:
         """Provide the rows of a query, as they come; see run()."""
         with self._cursor() as cursor:
             cursor.execute(query, list(values) or None)
-            yield cursor.fetch_record_batch()
+            reader = cursor.fetch_record_batch()
+            yield pa.RecordBatchReader.from_batches(reader.schema, self._coming(reader))
+
+    def _coming(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Yield what comes. The driver's errors are not its own here."""
+        try:
+            yield from reader
+        except (OSError, pa.ArrowException) as error:
+            raise PublishError(f"PostgreSQL: {' '.join(str(error).split())}.") from error
 
     def copy(self, table: TableAddress, rows: pa.RecordBatchReader) -> None:
         """Append rows to a table, by COPY; see run()."""
@@ -146,14 +154,17 @@ class Database:
         from adbc_driver_manager import Error
 
         with self._lock:
+            if self._connection is None and self._is_begun:
+                # Another one would commit each statement by itself.
+                raise PublishError("PostgreSQL: the transaction's connection was lost.")
             try:
                 if self._connection is None:
-                    if self._is_begun:
-                        # Another one would commit each statement by itself.
-                        raise PublishError("PostgreSQL: the transaction's connection was lost.")
                     self._connection = self._connect()
                 with closing(self._connection.cursor()) as cursor:
                     yield cursor
+            except PublishError:
+                self.close()
+                raise
             except Error as error:
                 if error.sqlstate is None:
                     self.close()

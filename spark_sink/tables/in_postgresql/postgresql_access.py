@@ -382,7 +382,7 @@ class PostgresqlAccess(DatabaseAccess):
         columns = ", ".join(f"{as_texts(column, kind)} AS {column}" for column, kind in names)
         query = f"SELECT {columns} FROM {self.name} WHERE {condition}"
         with self._log.reader.batches(query, *values) as rows:
-            return self._log.for_tasks.frame(spark, rows, schema, f"read-{digest(self.name)}")
+            return self._log.for_tasks.frame(spark, rows, schema)
 
     def _run(self, statement: str) -> None:
         self._database.run(statement)
