@@ -47,6 +47,12 @@ def spark_conf_of(
         yield started
 
 
+@pytest.fixture
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Where:
+    on_the_test_s_disk(monkeypatch)
+    return in_folder(tmp_path)
+
+
 @pytest.fixture(params=["folder", "jdbc", *REST_SERVERS])
 def where(
     request: pytest.FixtureRequest,
@@ -173,11 +179,10 @@ def test_what_was_committed_is_known_after_others_expired_its_snapshots(where: W
 
 
 def test_a_low_watermark_whose_snapshot_is_gone_is_not_read_as_a_table_without_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_a_folder: Where, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_the_test_s_disk(monkeypatch)
     monkeypatch.setattr(iceberg, "_PUBLISHED_S_MAX", 0)
-    where = in_folder(tmp_path)
+    where = in_a_folder
     owner, low_watermark = where.owner(), {"slackwater.low_watermark": "2026-01-02T03:04:05Z"}
     owner.add(1)
     owner.commits.set_properties(lambda: {**owner.commits.version_properties, **low_watermark})
@@ -189,11 +194,8 @@ def test_a_low_watermark_whose_snapshot_is_gone_is_not_read_as_a_table_without_r
         iceberg.Iceberg().read_at_watermark(spark, path)
 
 
-def test_what_a_table_was_rolled_back_from_counts_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_the_test_s_disk(monkeypatch)
-    where = in_folder(tmp_path)
+def test_what_a_table_was_rolled_back_from_counts_no_more(in_a_folder: Where) -> None:
+    where = in_a_folder
     owner = where.owner()
     owner.add(1)
     where.table().append(pa.table({"number": [9]}))
@@ -219,11 +221,8 @@ def test_a_history_that_was_cut_off_is_not_taken_for_a_whole_one(where: Where) -
     assert len(history.commits) == 1
 
 
-def test_chunks_of_a_rescan_do_not_hide_what_the_pipeline_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_the_test_s_disk(monkeypatch)
-    where = in_folder(tmp_path)
+def test_chunks_of_a_rescan_do_not_hide_what_the_pipeline_committed(in_a_folder: Where) -> None:
+    where = in_a_folder
     owner, scanned = where.owner(), pa.table({"number": [7], "kind": ["a"]}, SCHEMA)
     owner.add(1, line="line 1")
     for chunk in range(20):
@@ -235,11 +234,8 @@ def test_chunks_of_a_rescan_do_not_hide_what_the_pipeline_committed(
     assert not again.append(scanned, 15, application="slackwater scan 15")
 
 
-def test_no_snapshot_is_removed_if_others_may_have_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_the_test_s_disk(monkeypatch)
-    where = in_folder(tmp_path)
+def test_no_snapshot_is_removed_if_others_may_have_its_files(in_a_folder: Where) -> None:
+    where = in_a_folder
     owner = where.owner()
     for number in (1, 2, 3):
         owner.add(number)

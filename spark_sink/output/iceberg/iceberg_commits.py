@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation
 
 from slackwater.spark_sink.output.iceberg.columns import data_file, iceberg_schema
 from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
@@ -112,7 +113,8 @@ class IcebergCommits(OwnedTable):
         def change(transaction: Transaction, table: Table) -> None:
             removed, added = changes(table)
             written[:] = added
-            self._add_snapshot(transaction, self._summary(application, version), added, removed)
+            summary = self._summary(application, version)
+            self._add_snapshot(transaction, summary, added, removed, operation=Operation.OVERWRITE)
 
         def forget(table: Table) -> None:
             for file in written:

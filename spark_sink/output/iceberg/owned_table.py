@@ -193,19 +193,21 @@ class OwnedTable:
         transaction: Transaction,
         summary: Mapping[str, str],
         added: Sequence[IcebergFile] = (),
-        removed: Sequence[IcebergFile] | None = None,
+        removed: Sequence[IcebergFile] = (),
+        *,
+        operation: Operation = Operation.APPEND,
     ) -> None:
         """Add a snapshot to a transaction.
 
         Args:
             transaction: of the table.
             summary: see _summary().
-            added, removed: files; None for a snapshot that only adds some.
+            added, removed: files.
+            operation: see Rewrite.
         """
         metadata = transaction.table_metadata
         transaction.set_properties(last_property(metadata, self.application, summary))
-        operation = Operation.APPEND if removed is None else Operation.OVERWRITE
-        Rewrite(transaction, operation, summary, removed or (), added).commit()
+        Rewrite(transaction, operation, summary, removed, added).commit()
 
     def _summary(
         self, application: str, version: int | None, line: str | None = None
