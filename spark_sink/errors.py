@@ -15,7 +15,9 @@ SinkError
 |- MessageRefusedError   user: a Kafka broker refuses a message, a topic or a right
 |- ObjectStoreError      user: an object store can't be opened, or refuses
 |- BigQueryError         user: BigQuery refuses, or a table there has another shape
-|- PostgresqlError       user: PostgreSQL refuses, or a table there is another one's
+|- DatabaseError         user: a database refuses, or a table there is another one's
+|  |- PostgresqlError     of PostgreSQL's
+|  `- DuckLakeError       of DuckLake's
 |- FileSystemError       user: Spark can't reach a path, or not safely
 |- TransactionsUnsupportedError  user: a Kafka broker has no transactions
 `- PublishError          world: a file system, table or registry failed
@@ -97,8 +99,16 @@ class BigQueryError(SinkError, UserError):
     """BigQuery refuses, or a table there has another shape: the message says what to do."""
 
 
-class PostgresqlError(SinkError, UserError):
-    """PostgreSQL refuses, or a table there is another one's: the message says what to change."""
+class DatabaseError(SinkError, UserError):
+    """A database refuses, or a table there is another one's: the message says what to change."""
+
+
+class PostgresqlError(DatabaseError):
+    """The error of a PostgreSQL database."""
+
+
+class DuckLakeError(DatabaseError):
+    """The error of a DuckLake, its catalog or its files."""
 
 
 class FileSystemError(SinkError, UserError):

@@ -9,7 +9,9 @@ ORC: Final = "orc"
 # Rows of tables in a database: Google BigQuery, PostgreSQL.
 BIGQUERY: Final = "bigquery"
 POSTGRESQL: Final = "postgresql"
-# The schemes of their URLs.
+# Tables whose catalog is a database, and whose rows are files.
+DUCKLAKE: Final = "ducklake"
+# The schemes of databases' URLs.
 DATABASES: Final[Mapping[str, str]] = {BIGQUERY: "bq", POSTGRESQL: "postgresql"}
 # Lines, each a row's only column.
 TEXT: Final = "text"

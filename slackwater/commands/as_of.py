@@ -23,7 +23,6 @@ from slackwater.pipeline.spark.session import stop_spark
 from slackwater.printing import show
 from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.sinks.mirrors import Mirrors, MirrorSettings
-from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.table_names import view_names
 from slackwater.spark_sink.tables.cut import Cut
 from slackwater.timestamp import datetime_to_rfc3339, ns_to_datetime, parse_rfc3339
@@ -184,6 +183,6 @@ def _statements(cut: Cut) -> Iterator[str]:
     for table in cut.tables:
         if table.version is None:
             yield f"-- {_NO_ROWS}:"
-        yield f"CREATE OR REPLACE TEMPORARY VIEW {identifier(views[table.table])} AS"
-        version = "WHERE false" if table.version is None else f"VERSION AS OF {table.version}"
+        yield f"CREATE OR REPLACE TEMPORARY VIEW {table.quoted(views[table.table])} AS"
+        version = "WHERE false" if table.version is None else table.clause.format(table.version)
         yield f"  SELECT * FROM {table.name} {version};"  # noqa: S608 - the name is quoted

@@ -80,9 +80,15 @@ SINKS: Final[Mapping[str, SinkChoice]] = {
         " of libpq's passfile.",
         url="postgresql://localhost/{database}",
     ),
+    "ducklake": SinkChoice(
+        "A table in a DuckLake for each of Spanner's, kept equal to it, all at one time.",
+        {"kind": "mirror", "format": "ducklake"},
+        "lake",
+        "Where its files are, and its catalog, if that is not on a server.",
+    ),
     "changelogs": SinkChoice(
         "A table for each of Spanner's, with every change in typed columns; format delta,"
-        " iceberg, bigquery or postgresql.",
+        " iceberg, bigquery, postgresql or ducklake.",
         {"kind": "changelogs", "format": "delta"},
         "changelogs",
         "Where the tables are.",

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, 
 from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
+from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import BIGQUERY, DATABASES, POSTGRESQL
+from slackwater.spark_sink.formats import BIGQUERY, DATABASES, DUCKLAKE, POSTGRESQL
 from slackwater.spark_sink.output.application import application_of, scan_application
 from slackwater.spark_sink.output.bigquery.address import names_a_table
 from slackwater.spark_sink.output.dead_letters import DeadLetters
@@ -31,8 +32,10 @@ from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.table_names import plain_name, table_of
 from slackwater.spark_sink.tables.bigquery import BigQuery
 from slackwater.spark_sink.tables.database_store import DatabaseStore
+from slackwater.spark_sink.tables.ducklake import DuckLake
 from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
 from slackwater.spark_sink.tables.in_bigquery.table_layout import table_layout
+from slackwater.spark_sink.tables.in_ducklake.address import lake_address
 from slackwater.spark_sink.tables.in_postgresql.partitions import partitions_asked_for
 from slackwater.spark_sink.tables.managed_table import ManagedTable, require_possible_names
 from slackwater.spark_sink.tables.postgresql import Postgresql
@@ -66,7 +69,7 @@ class ManagedTableSettings(TableSettings, ABC):
         bad_records: stop at a value that does not have its column's type, or set its record aside.
     """
 
-    formats = (*TABLE_FORMATS, *DATABASES)
+    formats = (*TABLE_FORMATS, *DATABASES, DUCKLAKE)
 
     format: str = "delta"
     table_properties: TextMapping = Field(default_factory=dict)
@@ -83,6 +86,9 @@ class ManagedTableSettings(TableSettings, ABC):
 
     def tables(self, pipeline: str) -> TableStore:
         """Return where a pipeline's tables are."""
+        if self.format == DUCKLAKE:
+            address = lake_address(self.path, self.catalog, self.storage_options)
+            return DuckLake(address, self.make_place(), application_of(pipeline))
         if self.format == POSTGRESQL:
             return Postgresql(
                 self.path,
@@ -111,6 +117,20 @@ class ManagedTableSettings(TableSettings, ABC):
         tables = self.tables("")
         if isinstance(tables, DatabaseStore):
             tables.log.check()
+
+    @model_validator(mode="after")
+    def _lake(self) -> Self:
+        if self.format != DUCKLAKE:
+            return self
+        if self.table_properties:
+            raise ValueError(
+                "table_properties does not go with format ducklake: set options of the lake's"
+            )
+        try:
+            lake_address(self.path, self.catalog, self.storage_options)
+        except SinkError as error:
+            raise ValueError(error.message) from error
+        return self
 
     @model_validator(mode="after")
     def _dataset(self) -> Self:

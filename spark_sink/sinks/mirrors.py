@@ -227,7 +227,10 @@ class Mirrors(ManagedTables[MirrorTable]):
             path = self._place(table)
             version = self._format.version_at(spark, path, self._application, low_watermark)
             settings = self._format.session_settings(path)
-            return TableVersion(table, self._format.name(path), version, settings)
+            tables = self._format
+            return TableVersion(
+                table, tables.name(path), version, settings, tables.version_clause, tables.quoted
+            )
 
         wanted = re.compile(joined(names) or ".*", re.DOTALL)
         existing = sorted(filter(wanted.fullmatch, self._existing_tables(spark)))

@@ -21,6 +21,7 @@ from slackwater.setting_values import Section, TextMapping
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.formats import DUCKLAKE
 from slackwater.spark_sink.output.hadoop_connectors import connectors_for
 from slackwater.spark_sink.output.hadoop_files import (
     require_catalog,
@@ -40,6 +41,8 @@ from slackwater.spark_sink.tables.registry import TABLE_FORMATS
 if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace
 
+# A name in Spark's settings and a namespace, or the URL of a database.
+_CATALOG: Final = r"^([A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*|(sqlite:///|postgresql://).+)$"
 _READ_DIFFERENTLY: Final = re.compile(r"%[0-9A-Fa-f]{2}|[#?]")
 
 
@@ -76,7 +79,7 @@ class SinkSettings(Section, ABC):
         format: the format that is written.
         path: where epochs appear, or wait for their audit; absolute, or a URL.
         checkpoint: the directory of Spark's checkpoint.
-        catalog: of table formats that have catalogs.
+        catalog: of formats that have catalogs: in Spark's settings, or a database.
         storage_options: of the object store with the path; see open_object_store().
         file_mode: the mode of files that the pipeline's process writes to disks, as in chmod.
         formats: the formats of the kind; empty if only Spark has a list of them.
@@ -96,7 +99,7 @@ class SinkSettings(Section, ABC):
     format: Annotated[str, Field(min_length=1)] = "parquet"
     path: Place
     checkpoint: Place
-    catalog: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")] | None = None
+    catalog: Annotated[str, Field(pattern=_CATALOG)] | None = None
     storage_options: TextMapping = Field(default_factory=dict)
     file_mode: Annotated[
         Literal["0600", "0640", "0644", "0660", "0664"], BeforeValidator(_octal)
@@ -186,7 +189,7 @@ class SinkSettings(Section, ABC):
         Raises:
             FileSystemError: it can't, or is not.
         """
-        if self.catalog is not None:
+        if self.catalog is not None and self.format in TABLE_FORMATS:
             require_catalog(self.catalog, conf)
         for path in self.hadoop_paths:
             require_file_system(path, conf, jars)
@@ -243,8 +246,15 @@ class SinkSettings(Section, ABC):
     @model_validator(mode="after")
     def _catalog_of_format(self) -> Self:
         having = [name for name, made in TABLE_FORMATS.items() if made.has_catalogs]
-        if self.catalog is not None and self.format not in having:
-            raise ValueError(f"catalog goes with format {' and '.join(having)} only")
+        if self.catalog is None:
+            return self
+        if self.format not in (*having, DUCKLAKE):
+            raise ValueError(f"catalog goes with format {', '.join(having)} or {DUCKLAKE} only")
+        if ("://" in self.catalog) != (self.format == DUCKLAKE):
+            raise ValueError(
+                "catalog is the URL of a database, such as sqlite:///lake.sqlite, with format"
+                f" {DUCKLAKE}, and otherwise the name of a catalog in spark.conf"
+            )
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,13 @@ from pydantic import BeforeValidator, model_validator
 from slackwater.own_folder import own_folder
 from slackwater.setting_values import Duration
 from slackwater.spark_sink.errors import ObjectStoreError, SinkError
-from slackwater.spark_sink.formats import BIGQUERY, DATABASES, POSTGRESQL, database_of
+from slackwater.spark_sink.formats import (
+    BIGQUERY,
+    DATABASES,
+    DUCKLAKE,
+    POSTGRESQL,
+    database_of,
+)
 from slackwater.spark_sink.output.bigquery.address import parse_address, split_options
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, MaintenancePolicy
 from slackwater.spark_sink.output.object_store import is_object_store
@@ -86,7 +92,12 @@ class TableSettings(SinkSettings, ABC):
 
     @property
     def place_path(self) -> str:
-        """Beside the checkpoint, if the output is in a database; see SinkSettings."""
+        """Beside the checkpoint, if the output is in a database; see SinkSettings.
+
+        In a lake's folder, whatever else is there is of the catalog's, or is removed.
+        """
+        if self.format == DUCKLAKE:
+            return f"{self.path}/log"
         return f"{self.checkpoint}-log" if database_of(self.path) else super().place_path
 
     @property

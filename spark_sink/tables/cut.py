@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.output.watermark_lines import LogLine
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
+from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.timestamp import datetime_to_rfc3339
 
 
@@ -18,15 +19,20 @@ class TableVersion:
 
     Attributes:
         table: the full name in Spanner.
-        name: the mirror's quoted name in Spark SQL.
-        version: a Delta version, or the id of an Iceberg snapshot; None if it had no rows yet.
+        name: the mirror's quoted name in SQL: Spark's, or DuckDB's for a lake that is attached as
+            `lake`.
+        version: a Delta version, or the id of a snapshot; None if it had no rows yet.
         settings: those by which a session knows the name, in this order.
+        clause: what stands behind the name for a version {}.
+        quoted: quotes a name in SQL.
     """
 
     table: str
     name: str
     version: int | None
     settings: Mapping[str, str]
+    clause: str = "VERSION AS OF {}"
+    quoted: Callable[[str], str] = identifier
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from slackwater.spark_sink.formats import POSTGRESQL
+from slackwater.spark_sink.tables.by_transaction.names import table_address
 from slackwater.spark_sink.tables.database_store import DatabaseStore
-from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX, table_address
+from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
-    from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
     from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
+    from slackwater.spark_sink.tables.in_postgresql.postgresql_log import PostgresqlLog
 
 
 # Before the names of most columns of typed changelogs.
@@ -44,12 +45,12 @@ class Postgresql(DatabaseStore):
         self.name_max = NAME_MAX if are_mirrors else NAME_MAX - len(_PREFIX)
 
     @cached_property
-    def log(self) -> DatabaseLog:
+    def log(self) -> PostgresqlLog:
         """The log of all tables."""
         # With Arrow, which the settings do without.
-        from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
+        from slackwater.spark_sink.tables.in_postgresql.postgresql_log import PostgresqlLog
 
-        return DatabaseLog(self.root or "", self._place, self._application)
+        return PostgresqlLog(self.root or "", self._place, self._application)
 
     def takes_column(self, name: str) -> bool:
         """Return whether a column can have a name; see TableStore."""
@@ -59,10 +60,10 @@ class Postgresql(DatabaseStore):
 
     def name(self, path: str) -> str:
         """Return the table's name in PostgreSQL; Spark does not reach it."""
-        return table_address(path).quoted
+        return table_address(path, NAME_MAX).quoted
 
     def access(self, spark: SparkSession, path: str, application: str) -> PostgresqlAccess:  # noqa: ARG002
         """Return the access to a table; see TableStore."""
         from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
 
-        return PostgresqlAccess(self.log, table_address(path))
+        return PostgresqlAccess(self.log, table_address(path, NAME_MAX))

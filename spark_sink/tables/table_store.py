@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from slackwater.spark_sink.sql.quoting import identifier
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -26,6 +28,7 @@ class TableStore(ABC):
         names_any_column: a table property, and values of it with which a column may have any name.
         has_nulls_in_arrays: an array, or one of its values, may be NULL. Otherwise a NULL array has
             no values, and NULL is left out of the others.
+        version_clause: what stands in SQL behind the name of a table, for a version {}.
         name_max: how many characters the name of a column can have; None for any number.
         has_one_log: an epoch is one commit for all tables, which state one low watermark.
         root: the URL of all tables; None if they are beside their staged epochs.
@@ -37,12 +40,17 @@ class TableStore(ABC):
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
     has_nulls_in_arrays: ClassVar[bool] = True
     has_one_log: ClassVar[bool] = False
+    version_clause: ClassVar[str] = "VERSION AS OF {}"
     name_max: int | None = None
     root: str | None = None
 
     def holds(self, stored: str, wanted: str) -> bool:
         """Return whether a column of one type in Spark SQL is as the tables have another one."""
         return stored == wanted
+
+    def quoted(self, name: str) -> str:
+        """Return a name as the SQL has it that reads the tables."""
+        return identifier(name)
 
     def takes_column(self, name: str) -> bool:
         """Return whether a column can have a name."""
@@ -146,7 +154,7 @@ class TableStore(ABC):
             low_watermark: that of an epoch that is complete in all tables, or of the initial scan.
 
         Returns:
-            What Spark SQL takes for VERSION AS OF; None if the table had no rows yet.
+            What goes into the version clause; None if the table had no rows yet.
 
         Raises:
             AsOfTimeError: commits of that time, or their files, were removed.

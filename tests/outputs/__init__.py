@@ -10,6 +10,7 @@ from tests.outputs.in_bigquery import (
     bigquery_mirror,
     bigquery_upserts,
 )
+from tests.outputs.in_ducklake import ducklake_changelogs, ducklake_mirror
 from tests.outputs.in_postgresql import postgresql_changelogs, postgresql_mirror
 from tests.outputs.mirror import delta_mirror, iceberg_mirror
 from tests.outputs.output import MakeOutput
@@ -26,6 +27,8 @@ OUTPUTS: dict[str, MakeOutput] = {
     "bigquery_changelogs": bigquery_changelogs,
     "bigquery_mirror": bigquery_mirror,
     "bigquery_upserts": bigquery_upserts,
+    "ducklake_changelogs": ducklake_changelogs,
+    "ducklake_mirror": ducklake_mirror,
     "postgresql_changelogs": postgresql_changelogs,
     "postgresql_mirror": postgresql_mirror,
 }

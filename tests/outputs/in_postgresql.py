@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.spark_sink.errors import PostgresqlError
-from slackwater.spark_sink.tables.in_postgresql.address import identifier
+from slackwater.spark_sink.tables.by_transaction.names import identifier
 from slackwater.spark_sink.tables.in_postgresql.database import Database
 from slackwater.timestamp import datetime_to_ns
 from tests.outputs.in_database import TABLES, DatabaseChangelogs

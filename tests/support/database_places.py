@@ -14,12 +14,13 @@ from google.cloud.bigquery import SchemaField, Table
 from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.in_postgresql.address import identifier
+from slackwater.spark_sink.tables.by_transaction.names import identifier
 from slackwater.spark_sink.tables.in_postgresql.database import Database
 from slackwater.timestamp import datetime_to_rfc3339
 from tests.support.bigquery import PROJECT, BigQueryServer, Door
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server
+from tests.support.ducklakes import Lake
 from tests.support.epoch_rows import Mods, Record, low_watermark, make_sink, record
 from tests.support.handed_on import Tasks
 from tests.support.postgres import new_postgres_url as new_postgres_url
@@ -51,6 +52,11 @@ class DatabasePlace(ABC):
         self.folder = folder
         self.kind = kind
         self.settings = settings
+
+    @property
+    def log_folder(self) -> Path:
+        """Where epochs are staged."""
+        return self.folder / "checkpoint-log"
 
     @abstractmethod
     def at(self) -> dict[str, Any]:
@@ -197,11 +203,7 @@ class PostgresqlPlace(DatabasePlace):
         return None if at is None else datetime_to_rfc3339(at)
 
     def lose(self, method: str, lost: str) -> None:
-        def lose(name: str, part: str) -> None:
-            if name == method and lost == f"{part}s":
-                raise RuntimeError("lost")
-
-        self.door.before = lose
+        lose_at(self.door, method, lost)
 
     @contextmanager
     def new_door(self) -> Iterator[None]:
@@ -215,6 +217,77 @@ class PostgresqlPlace(DatabasePlace):
 
     def forget(self) -> None:
         self.database.run("DELETE FROM _slackwater")
+
+
+class DuckLakePlace(DatabasePlace):
+    """A DuckLake.
+
+    Args:
+        door: before the server of its catalog; None for a catalog in SQLite.
+        url: of the catalog's database behind it.
+    """
+
+    format = "ducklake"
+    refused_elsewhere = "Name a lake of its own"
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        kind: str,
+        *,
+        door: PostgresDoor | None = None,
+        url: str = "",
+    ) -> None:
+        super().__init__(spark, folder, kind)
+        self._folder = folder / "lake"
+        self._url = url
+        self.door = door
+        self.lake = Lake(f"postgres:{url}") if door else Lake.in_folder(self._folder)
+
+    @property
+    def log_folder(self) -> Path:
+        return self._folder / "log"
+
+    def at(self) -> dict[str, Any]:
+        catalog = {"catalog": self.door.url} if self.door else {}
+        return {"path": str(self._folder), **catalog}
+
+    def rows(self, table: str = TABLE) -> Rows:
+        return self.lake.rows(".".join(map(identifier, table.split("."))))
+
+    def stated(self) -> str | None:
+        [row] = self.lake.rows("(SELECT MAX(low_watermark) AS low_watermark FROM _slackwater)")
+        at = row["low_watermark"]
+        return None if at is None else datetime_to_rfc3339(at)
+
+    def lose(self, method: str, lost: str) -> None:
+        assert self.door is not None
+        lose_at(self.door, method, lost)
+
+    @contextmanager
+    def new_door(self) -> Iterator[None]:
+        with door_before(self._url) as self.door:
+            yield
+
+    def make_others(self) -> Callable[[], object]:
+        # As who makes the lake: nobody has, yet.
+        self.sink().position(self.spark)
+        self.lake.run('CREATE SCHEMA sales; CREATE TABLE sales."Orders" ("Id" bigint)')
+        return lambda: self.lake.run('DROP TABLE sales."Orders"')
+
+    def forget(self) -> None:
+        self.lake.run("DELETE FROM _slackwater")
+
+
+def lose_at(door: PostgresDoor, method: str, lost: str) -> None:
+    """Cut the connections through a door at a statement."""
+
+    def lose(name: str, part: str) -> None:
+        if name == method and lost == f"{part}s":
+            raise RuntimeError("lost")
+
+    door.before = lose
 
 
 @pytest.fixture
@@ -260,6 +333,28 @@ def changelogs_in_postgresql(
         new_postgres_url(), session, tmp_path, "changelogs", table_properties=by_day
     ) as place:
         yield place
+
+
+@pytest.fixture
+def in_ducklake(
+    new_postgres_url: Callable[[], str], session: SparkSession, tmp_path: Path
+) -> Iterator[DuckLakePlace]:
+    """Return a DuckLake for mirrors, with its catalog in PostgreSQL."""
+    url = new_postgres_url().replace("+psycopg", "")
+    with door_before(url) as door:
+        yield DuckLakePlace(session, tmp_path, "mirror", door=door, url=url)
+
+
+@pytest.fixture
+def in_own_ducklake(session: SparkSession, tmp_path: Path) -> DuckLakePlace:
+    """Return a DuckLake for mirrors, with its catalog in SQLite."""
+    return DuckLakePlace(session, tmp_path, "mirror")
+
+
+@pytest.fixture
+def changelogs_in_ducklake(session: SparkSession, tmp_path: Path) -> DuckLakePlace:
+    """Return a DuckLake for typed changelogs, with its catalog in SQLite."""
+    return DuckLakePlace(session, tmp_path, "changelogs")
 
 
 @contextmanager

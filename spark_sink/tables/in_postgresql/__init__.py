@@ -1,10 +1,9 @@
-"""Mirrors in a PostgreSQL database: an epoch is one transaction over all of them.
+"""Tables in a PostgreSQL database; see by_transaction.
 
-- address: the URL of a database, and the name of a table in it.
+- address: the URL of a database.
 - database: statements and bulk copies, over a connection that is opened when it is needed.
 - column_types: the types of columns, between Arrow and PostgreSQL.
 - partitions: those of a typed changelog, by commit timestamp.
-- row_merge: the merge of an epoch's rows into a mirror, as SQL.
-- database_log: the owner, the low watermark, and the transaction of an epoch.
-- postgresql_access: one mirror.
+- postgresql_log: the log of all tables.
+- postgresql_access: one table.
 """

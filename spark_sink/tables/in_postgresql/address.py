@@ -1,16 +1,14 @@
-"""The URL of a PostgreSQL database, and the names of tables in it."""
+"""The URL of a PostgreSQL database."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
-from slackwater.spark_sink.errors import PostgresqlError, TableNameError
+from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.formats import POSTGRESQL
-from slackwater.spark_sink.table_names import table_of
 
 # In bytes; PostgreSQL cuts longer names (its documentation, "Identifiers and Key Words").
 NAME_MAX: Final = 63
@@ -24,38 +22,9 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TableAddress:
-    """A table of a database.
-
-    Attributes:
-        schema: its schema; None for the first of the search path.
-        name: its name there.
-    """
-
-    schema: str | None
-    name: str
-
-    @property
-    def quoted(self) -> str:
-        """The name that SQL has for it."""
-        parts = [self.name] if self.schema is None else [self.schema, self.name]
-        return ".".join(map(identifier, parts))
-
-
 def digest(text: str) -> str:
     """Return a short name that no other text has."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def identifier(name: str) -> str:
-    """Return a name as SQL has it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """Return a text as SQL has it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def require_url(path: str) -> None:
@@ -90,21 +59,3 @@ def connection_url(path: str, application: str) -> str:
     own = {"application_name": application, "client_encoding": "UTF8"}
     query = urlencode({**_DEFAULTS, **asked, **own}, quote_via=quote)
     return urlunsplit(url._replace(query=query))
-
-
-def table_address(path: str) -> TableAddress:
-    """Return the table of a path that ends with its plain name.
-
-    Raises:
-        TableNameError: PostgreSQL can't have the name.
-    """
-    table = table_of(path.rpartition("/")[2])
-    assert table is not None, path  # noqa: S101 - a sink made the path
-    schema, _, name = table.rpartition(".")
-    for part in (schema, name):
-        if len(part.encode()) > NAME_MAX:
-            raise TableNameError(
-                f"table {table!r}: PostgreSQL takes names of {NAME_MAX} bytes at most.",
-                "Leave it out with filter.exclude_tables, or rename it",
-            )
-    return TableAddress(schema or None, name)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
-from threading import RLock
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from slackwater.spark_sink.errors import PostgresqlError, PublishError
-from slackwater.spark_sink.tables.in_postgresql.address import TableAddress, connection_url
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress
+from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
+from slackwater.spark_sink.tables.in_postgresql.address import connection_url
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection, Cursor
@@ -31,7 +32,7 @@ _PASSING: Final = ("08", "40", "53", "55", "57", "58", "XX")
 # A transaction that another thread's error has ended; a primary that becomes a standby.
 _PASSING_TOO: Final = frozenset({"25P02", "25P03", "25P04", "25006"})
 # Before there is a session, an error has no SQLSTATE.
-_REFUSED: Final = re.compile(
+REFUSED: Final = re.compile(
     r"FATAL: .*(password|authentication|pg_hba|does not exist|permission denied|not permitted"
     r"|unrecognized configuration parameter)|no password supplied"
     r"|invalid (connection option|URI|sslmode|port|integer)|certificate verify failed"
@@ -51,33 +52,28 @@ _ADVICE: Final = {
 }
 
 
-class Database:
-    """A database, by one connection, which is opened when it is needed, and again after a failure.
-
-    Several threads may use it; a transaction is of all of them.
+class Database(SqlDatabase):
+    """A database of PostgreSQL's; see SqlDatabase.
 
     Args:
         path: its URL.
         application: names the connection to the server.
     """
 
+    snapshot_begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
     def __init__(self, path: str, application: str) -> None:
+        super().__init__()
         self._url = connection_url(path, application)
-        self._lock = RLock()
         self._connection: Connection | None = None
-        self._is_begun = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a statement, and return its rows.
-
-        Args:
-            statement: its SQL, with $1 for the first value.
-            values: texts, numbers, times in UTC, or lists of them.
-
-        Raises:
-            PostgresqlError: the server refuses.
-            PublishError: it fails or does not answer.
-        """
+        """Run a statement, and return its rows; see SqlDatabase."""
         with self._cursor() as cursor:
             cursor.execute(statement, list(values) or None)
             return [] if cursor.description is None else list(cursor.fetchall())
@@ -106,48 +102,6 @@ class Database:
         """Append rows to a temporary table, by COPY; see run()."""
         with self._cursor() as cursor:
             cursor.adbc_ingest(name, rows, mode="append", temporary=True)
-
-    @contextmanager
-    def transaction(self, *, is_alone: bool = False) -> Iterator[None]:
-        """Make one transaction of the statements inside, unless there is an error.
-
-        Args:
-            is_alone: other threads wait; otherwise their statements are in it, too.
-
-        Raises:
-            PostgresqlError, PublishError: see run(). If the answer to the commit is lost, all of it
-                is done, or nothing.
-        """
-        with self._lock if is_alone else nullcontext(), self._begun("BEGIN"):
-            yield
-            self.run("COMMIT")
-            self._is_begun = False
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Have all queries inside see one moment. No other thread may read meanwhile."""
-        with self._lock, self._begun("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
-            yield
-
-    @contextmanager
-    def trial(self) -> Iterator[None]:
-        """Make a transaction of the statements inside, and undo it."""
-        with self._begun("BEGIN"):
-            yield
-
-    @contextmanager
-    def _begun(self, statement: str) -> Iterator[None]:
-        """Begin a transaction, and roll back at the end what is not committed."""
-        assert not self._is_begun, statement  # noqa: S101 - the inner one would commit the outer
-        self.run(statement)
-        self._is_begun = True
-        try:
-            yield
-        finally:
-            if self._is_begun and self._connection is not None:
-                with suppress(PostgresqlError, PublishError):
-                    self.run("ROLLBACK")
-            self._is_begun = False
 
     @contextmanager
     def _cursor(self) -> Iterator[Cursor]:
@@ -192,14 +146,8 @@ def _translated(error: Any) -> PostgresqlError | PublishError:
     message = " ".join(str(error).split())
     state = error.sqlstate
     if state is None:
-        is_refused = bool(_REFUSED.search(message))
+        is_refused = bool(REFUSED.search(message))
     else:
         is_refused = state[:2] not in _PASSING and state not in _PASSING_TOO
     kind = PostgresqlError if is_refused else PublishError
     return kind(f"PostgreSQL: {message.rstrip('.')}.", _ADVICE.get(state or "", ""))
-
-
-def one(rows: Sequence[tuple[Any, ...]]) -> Any:
-    """Return the only value of the only row."""
-    [[value]] = rows
-    return value

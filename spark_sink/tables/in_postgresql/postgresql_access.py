@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.arrow_schema import arrow_schema_of
-from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, DatabaseAccess
-from slackwater.spark_sink.tables.in_postgresql.address import (
-    TableAddress,
-    digest,
-    identifier,
-    literal,
-)
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress, identifier, literal
+from slackwater.spark_sink.tables.by_transaction.row_merge import RowMerge, cast, staged_rows
+from slackwater.spark_sink.tables.by_transaction.transaction_access import TransactionAccess
+from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY
+from slackwater.spark_sink.tables.in_postgresql.address import digest
 from slackwater.spark_sink.tables.in_postgresql.column_types import (
     as_texts,
     flat,
@@ -29,20 +24,15 @@ from slackwater.spark_sink.tables.in_postgresql.column_types import (
     schema_of,
     types_in_spanner,
 )
-from slackwater.spark_sink.tables.in_postgresql.database_log import (
-    MARKS,
-    DatabaseLog,
-)
 from slackwater.spark_sink.tables.in_postgresql.partitions import (
     Partition,
     expired,
     partition_at,
 )
-from slackwater.spark_sink.tables.in_postgresql.row_merge import RowMerge, cast, staged_rows
-from slackwater.spark_sink.tables.table_access import schema_of_columns, schema_of_missing
+from slackwater.spark_sink.tables.in_postgresql.postgresql_log import PostgresqlLog
+from slackwater.spark_sink.tables.table_access import schema_of_missing
 from slackwater.spark_sink.tables.table_changes import (
     SOURCE_TABLE_PROPERTY,
-    AppendId,
     MergePolicy,
     MissingColumn,
 )
@@ -53,12 +43,6 @@ from slackwater.spark_sink.tables.time_partitions import (
     time_partitions,
 )
 from slackwater.timestamp import datetime_to_rfc3339
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from slackwater.spark_sink.output.row_range import RowRange
 
 _TEXT: Final = "text"
 _TIME: Final = "commit_timestamp"
@@ -71,57 +55,22 @@ EXCEPTION WHEN lock_not_available THEN
 END $$"""
 
 
-class PostgresqlAccess(DatabaseAccess):
-    """The TableAccess of a table in PostgreSQL.
+class PostgresqlAccess(TransactionAccess[PostgresqlLog]):
+    """The TableAccess of a table in PostgreSQL."""
 
-    Args:
-        log: of all tables.
-        table: the table's name.
+    text_order = ' COLLATE "C"'
+    remedy = (
+        "Name a database or, with options=-csearch_path%3DNAME in path, a schema of its own"
+        " for this pipeline, or rename the table"
+    )
 
-    Attributes:
-        name: the table's in SQL.
-    """
-
-    def __init__(self, log: DatabaseLog, table: TableAddress) -> None:
-        super().__init__(log)
-        self._log = log
-        self._table = table
-        self.name = table.quoted
+    def __init__(self, log: PostgresqlLog, table: TableAddress) -> None:
+        super().__init__(log, table)
         # A schema has one of each name.
         self._index = f"slackwater_key_{digest(self.name)}"
-        self._database = log.database
         # Of the table as it is, once it is asked for.
         self._key: Sequence[str] | None = None
         self._casts: Mapping[str, str] = {}
-
-    def exists(self) -> bool:
-        """Return whether there is the table; see TableAccess.
-
-        Raises:
-            PostgresqlError: it is another pipeline's, or somebody else's.
-        """
-        properties = self._log.properties_of(self._table)
-        if properties is None:
-            return False
-        owner = properties.get(PIPELINE_PROPERTY)
-        if owner != self._log.pipeline:
-            whose = "was not made by slackwater" if owner is None else f"is that of {owner!r}"
-            raise PostgresqlError(
-                f"{self.name}: the table {whose}.",
-                "Name a database or, with options=-csearch_path%3DNAME in path, a schema of its own"
-                " for this pipeline, or rename the table",
-            )
-        return True
-
-    def source_table(self) -> str | None:
-        """Return what the table's comment says; see TableAccess."""
-        return (self._log.properties_of(self._table) or {}).get(SOURCE_TABLE_PROPERTY)
-
-    def schema(self) -> StructType:
-        """Return the columns as they are now; see TableAccess."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        return from_arrow_schema(self._schema())
 
     def _schema(self) -> pa.Schema:
         """Return the columns, and keep the types of those that texts are cast to."""
@@ -130,20 +79,13 @@ class PostgresqlAccess(DatabaseAccess):
         return schema_of(columns.items())
 
     def _columns(self) -> dict[str, str]:
-        if not self.exists():
-            raise PostgresqlError(f"{self.name}: the table is gone.", "Restore it")
+        self._require_there()
         columns = self._log.reader.run(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             self.name,
         )
         return dict(columns)
-
-    def create(
-        self, definitions: str, properties: Mapping[str, str], columns: Sequence[Column]
-    ) -> None:
-        """Make the table, with properties as its storage parameters; see TableAccess."""
-        self.make(schema_of_columns(definitions), properties, columns)
 
     def make(
         self, schema: pa.Schema, properties: Mapping[str, str], columns: Sequence[Column]
@@ -181,9 +123,7 @@ class PostgresqlAccess(DatabaseAccess):
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column; see TableAccess."""
-        renamed = f"RENAME COLUMN {identifier(name)} TO {identifier(new_name)}"
-        with self._log.altering():
-            self._run(f"ALTER TABLE {self.name} {renamed}")
+        super().rename_column(name, new_name)
         self._key = None
 
     def add_columns(self, columns: Sequence[MissingColumn]) -> None:
@@ -196,16 +136,6 @@ class PostgresqlAccess(DatabaseAccess):
         added = (f"ADD COLUMN {_column(field, (), types)}" for field in fields)
         with self._log.altering():
             self._run(f"ALTER TABLE {self.name} {', '.join(added)}")
-
-    def append(self, rows: DataFrame, append_id: AppendId) -> None:  # noqa: ARG002
-        """Have tasks write rows, and copy them into the table; see TableAccess."""
-        if self._log.is_open:
-            self._copy(self._log.written(rows), arrow_schema_of(rows.schema))
-
-    def append_rows(self, rows: pa.Table, append_id: AppendId) -> None:  # noqa: ARG002
-        """Copy rows into the table; see TableAccess."""
-        if self._log.is_open:
-            self._copy(rows.to_batches(), rows.schema)
 
     def _copy(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         schema = flat(schema)
@@ -270,18 +200,6 @@ class PostgresqlAccess(DatabaseAccess):
         for gone in expired(self._table, others, partitions, needed[-1].start):
             self._run(_DROP.format(table=gone.quoted))
 
-    def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
-        with self._named():
-            self._merge_rows(rows, columns, policy)
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Have errors name the table."""
-        try:
-            yield
-        except PostgresqlError as error:
-            raise PostgresqlError(f"{self.name}: {error.message}", error.hint) from error
-
     def _merge_rows(
         self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy
     ) -> None:
@@ -332,60 +250,9 @@ class PostgresqlAccess(DatabaseAccess):
         self._database.copy_temporary(name, rows)
         return f"pg_temp.{name}"
 
-    def read(self, spark: SparkSession, within: RowRange | None = None) -> DataFrame:
-        """Return the rows as they are now; see TableStore."""
-        schema = self._schema()
-        limits, values = self._limits(within, schema)
-        return self._frame(spark, schema, limits, values)
-
-    def _limits(
-        self, within: RowRange | None, schema: pa.Schema
-    ) -> tuple[str, Sequence[int | str]]:
-        """Return the condition for rows in a range, and its values; texts in Spanner's order."""
-        if within is None:
-            return "TRUE", ()
-        order = ' COLLATE "C"' if pa.types.is_string(schema.field(within.column).type) else ""
-        asked = {">=": within.least, "<=": within.greatest}
-        limits = {sign: limit for sign, limit in asked.items() if limit is not None}
-        column = as_texts(identifier(within.column), self._casts.get(within.column, ""))
-        conditions = [f"{column}{order} {sign} ${n}" for n, sign in enumerate(limits, 1)]
-        inside = " AND ".join(conditions) or "TRUE"
-        return f"({column} IS NULL OR ({inside}))", list(limits.values())
-
-    def stated(self) -> str | None:
-        """Return the low watermark of the rows; see DatabaseAccess."""
-        marks = self._log.reader.run(
-            f"SELECT low_watermark, incomplete FROM {MARKS} WHERE pipeline = $1",
-            self._log.pipeline,
-        )
-        for low_watermark, incomplete in marks:
-            if low_watermark is not None and self.source_table() not in json.loads(incomplete):
-                return datetime_to_rfc3339(low_watermark)
-        return None
-
-    def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
-        """Return the rows, and the low watermark that they have; None without one."""
-        schema = self._schema()
-        # Both at one moment.
-        with self._log.reader.snapshot():
-            stated = self.stated()
-            return None if stated is None else (self._frame(spark, schema), stated)
-
-    def _frame(
-        self,
-        spark: SparkSession,
-        schema: pa.Schema,
-        condition: str = "TRUE",
-        values: Sequence[Any] = (),
-    ) -> DataFrame:
-        names = ((identifier(name), self._casts.get(name, "")) for name in schema.names)
-        columns = ", ".join(f"{as_texts(column, kind)} AS {column}" for column, kind in names)
-        query = f"SELECT {columns} FROM {self.name} WHERE {condition}"
-        with self._log.reader.batches(query, *values) as rows:
-            return self._log.for_tasks.frame(spark, rows, schema)
-
-    def _run(self, statement: str) -> None:
-        self._database.run(statement)
+    def _value(self, column: str) -> str:
+        """Return a column as texts, if it is one that they are cast to."""
+        return as_texts(identifier(column), self._casts.get(column, ""))
 
 
 def _column(field: pa.Field, key: Sequence[str], types: Mapping[str, str]) -> str:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX, TableAddress
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress
+from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX
 from slackwater.spark_sink.tables.in_postgresql.partitions import (
     expired,
     partition_at,

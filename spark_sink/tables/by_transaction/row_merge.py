@@ -1,4 +1,4 @@
-"""The merge of an epoch's rows into a mirror, as SQL of PostgreSQL's.
+"""The merge of an epoch's rows into a mirror, as SQL.
 
 The effect on each row is that of row_merges.merged_rows. PostgreSQL's documentation: "MERGE".
 """
@@ -12,7 +12,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.in_postgresql.address import identifier, literal
+from slackwater.spark_sink.tables.by_transaction.names import identifier, literal
 from slackwater.spark_sink.tables.row_merges.row_changes import (
     CHANGED_AT,
     COMMIT_TIMESTAMP,
@@ -38,6 +38,8 @@ class RowMerge:
         policy: for deleted and unchanged rows.
         has_null_keys: a key has a part that is NULL.
         casts: the types in SQL of columns that staged texts are cast to, by their names.
+        deletes_apart: a MERGE has one kind of change to rows that match (DuckLake's documentation,
+            "Upserting").
     """
 
     target: str
@@ -47,6 +49,7 @@ class RowMerge:
     policy: MergePolicy
     has_null_keys: bool
     casts: Mapping[str, str] = field(default_factory=dict)
+    deletes_apart: bool = False
 
     def statements(self) -> list[str]:
         """Return the statements: for rows that are not staged, and for those that are."""
@@ -54,7 +57,8 @@ class RowMerge:
             return self._others("TRUE")
         matches = self._matches()
         unstaged = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {s} WHERE {on})" for s, on in matches)
-        return [*self._others(unstaged), *(self._merge(s, on) for s, on in matches)]
+        merges = (statement for s, on in matches for statement in self._merges(s, on))
+        return [*self._others(unstaged), *merges]
 
     def _matches(self) -> list[tuple[str, str]]:
         """Return parts of the staged rows, each with the condition for the row of its key.
@@ -74,24 +78,24 @@ class RowMerge:
             (f"(SELECT * FROM {self.staged} WHERE NOT ({whole})) AS s", same),
         ]
 
-    def _merge(self, staged: str, on: str) -> str:
+    def _merges(self, staged: str, on: str) -> list[str]:
         is_deleted, are_kept = self._of(IS_DELETED), self.policy.are_kept
         marks = {}
         if are_kept:
             marks = {IS_MARKED_DELETED: is_deleted, CHANGED_AT: self._of(COMMIT_TIMESTAMP)}
         updates = {c.name: self._updated(c) for c in self.columns if c.is_set_by_update} | marks
         inserts = {c.name: self._of(c.name) for c in self.columns} | marks
-        clauses = [f"MERGE INTO {self.target} AS t USING {staged} ON {on}"]
-        if not are_kept:
-            clauses.append(f"WHEN MATCHED AND {is_deleted} THEN DELETE")
-        if updates:
-            clauses.append(f"WHEN MATCHED THEN UPDATE {_set(updates)}")
         condition = "" if are_kept else f" AND NOT {is_deleted}"
-        clauses.append(
+        deletes = [] if are_kept else [f"WHEN MATCHED AND {is_deleted} THEN DELETE"]
+        clauses = [
             f"WHEN NOT MATCHED{condition} THEN INSERT ({', '.join(map(identifier, inserts))})"
             f" VALUES ({', '.join(inserts.values())})"
-        )
-        return "\n".join(clauses)
+        ]
+        if updates:
+            clauses.insert(0, f"WHEN MATCHED{condition} THEN UPDATE {_set(updates)}")
+        merges = [deletes, clauses] if self.deletes_apart else [[*deletes, *clauses]]
+        begin = f"MERGE INTO {self.target} AS t USING {staged} ON {on}"
+        return ["\n".join([begin, *merge]) for merge in merges if merge]
 
     def _updated(self, column: Column) -> str:
         is_deleted = self._of(IS_DELETED)

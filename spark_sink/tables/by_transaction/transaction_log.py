@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
-from slackwater.spark_sink.errors import PostgresqlError
+from slackwater.spark_sink.errors import DatabaseError
 from slackwater.spark_sink.output.commit_log import taken_over_error
 from slackwater.spark_sink.output.epoch_place import EpochPlace
 from slackwater.spark_sink.output.task_rows import RowsForTasks, rows_by_tasks
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress
+from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, properties_in
-from slackwater.spark_sink.tables.in_postgresql.address import TableAddress
-from slackwater.spark_sink.tables.in_postgresql.database import Database, one
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
@@ -27,40 +28,39 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MARKS: Final = "_slackwater"
-_CHUNKS: Final = "_slackwater_chunks"
-# The key of a lock, held while the tables below are made.
-_MAKING: Final = 7_356_124_891
-# With MERGE, and keys whose NULL is equal to NULL.
-_VERSION_MIN: Final = 150_000
-_TABLES: Final = (
-    f"CREATE TABLE IF NOT EXISTS {MARKS} (pipeline text PRIMARY KEY, owner text,"
-    " low_watermark timestamptz, incomplete jsonb)",
-    f"CREATE TABLE IF NOT EXISTS {_CHUNKS} (pipeline text, low_watermark timestamptz, chunk bigint,"
-    " PRIMARY KEY (pipeline, low_watermark, chunk))",
-)
+CHUNKS: Final = "_slackwater_chunks"
+
+D = TypeVar("D", bound=SqlDatabase)
 
 
-class DatabaseLog:
+class TransactionLog(ABC, Generic[D]):
     """The epochs that one process commits to the tables of a pipeline.
 
     Args:
-        path: the database's URL.
+        database: with the statements of epochs.
+        reader: the same database, for those who look at the tables meanwhile, and see no epoch that
+            is not committed.
         place: where the epochs are staged.
         pipeline: its name.
 
     Attributes:
-        database: with the statements of epochs.
-        reader: for those who look at the tables meanwhile, and see no epoch that is not committed.
-        place, pipeline: as given.
+        database, reader, place, pipeline: as given.
         owner: this process, by a name that no other has.
         for_tasks: writes rows of tables for tasks.
         is_open: what is written now belongs to an epoch or chunk that is new. Inside of
             committing().
+        locking: what makes a query of the pipeline's row lock it.
+        json_type: the database's type of JSON.
+        error: that of the database.
     """
 
-    def __init__(self, path: str, place: EpochPlace, pipeline: str) -> None:
-        self.database = Database(path, pipeline)
-        self.reader = Database(path, f"reading {pipeline}")
+    locking: ClassVar[str] = ""
+    json_type: ClassVar[str] = "json"
+    error: ClassVar[type[DatabaseError]]
+
+    def __init__(self, database: D, reader: D, place: EpochPlace, pipeline: str) -> None:
+        self.database = database
+        self.reader = reader
         self.place = place
         self.pipeline = pipeline
         self.owner = uuid.uuid4().hex
@@ -69,6 +69,26 @@ class DatabaseLog:
         # The last epoch that this process knows of.
         self._latest: datetime | None = None
 
+    @abstractmethod
+    def _claim(self) -> datetime | None:
+        """Make the log's tables, state this owner, and return the last epoch's low watermark."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Ask whether tables can be made; make none.
+
+        Raises:
+            DatabaseError, PublishError: see SqlDatabase.run().
+        """
+
+    @abstractmethod
+    def _comments(self) -> Iterable[str | None]:
+        """Return the comments of tables, those of the pipeline's among them."""
+
+    @abstractmethod
+    def comment_of(self, table: TableAddress) -> Sequence[str | None]:
+        """Return a table's comment, None for none; nothing without the table."""
+
     def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
         """Let no former owner commit any more; return the last epoch's low watermark.
 
@@ -76,37 +96,18 @@ class DatabaseLog:
             logged: returns the watermark log's last low watermark; None without one.
 
         Raises:
-            PostgresqlError: the database lacks epochs; see also Database.run().
-            PublishError: see Database.run().
+            DatabaseError: the database lacks epochs; see also SqlDatabase.run().
+            PublishError: see SqlDatabase.run().
         """
-        _require_utf8(self.database)
-        with self._making():
-            for statement in _TABLES:
-                self.database.run(statement)
-        # A former owner that is frozen may hold the pipeline's row.
-        self.database.run(
-            "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
-            " WHERE a.application_name = current_setting('application_name')"
-            " AND a.datname = current_database() AND a.usename = current_user"
-            " AND a.pid != pg_backend_pid() AND EXISTS (SELECT 1 FROM pg_locks AS l"
-            f" WHERE l.pid = a.pid AND l.relation = to_regclass('{MARKS}'))"
-        )
-        latest: datetime | None = one(
-            self.database.run(
-                f"INSERT INTO {MARKS} (pipeline, owner) VALUES ($1, $2) ON CONFLICT (pipeline)"
-                " DO UPDATE SET owner = excluded.owner RETURNING low_watermark",
-                self.pipeline,
-                self.owner,
-            )
-        )
+        latest = self._claim()
         expected = logged()
         if expected is not None and (latest is None or latest < expected):
             raise self._lacks(expected)
         self._latest = latest
         return latest
 
-    def _lacks(self, epoch: datetime) -> PostgresqlError:
-        return PostgresqlError(
+    def _lacks(self, epoch: datetime) -> DatabaseError:
+        return self.error(
             f"the database does not have the epoch of {datetime_to_rfc3339(epoch)}, which"
             f" {self.place.path} has.",
             "They are of different times: restore both as of one time",
@@ -130,7 +131,7 @@ class DatabaseLog:
             incomplete: the full names of tables that lack rows.
 
         Raises:
-            PostgresqlError, PublishError: see Database.run(); or another process has taken the
+            DatabaseError, PublishError: see SqlDatabase.run(); or another process has taken the
                 pipeline over, and nothing is committed.
         """
         if chunk is None and self._latest is not None and low_watermark <= self._latest:
@@ -158,15 +159,14 @@ class DatabaseLog:
     @contextmanager
     def altering(self) -> Iterator[None]:
         """Alter tables inside by one transaction, as the pipeline's owner; see committing()."""
-        with self._making():
+        with self.making():
             self._locked()
             yield
 
     @contextmanager
-    def _making(self) -> Iterator[None]:
-        """Make tables and schemas inside, while no other pipeline does: one of two would fail."""
+    def making(self) -> Iterator[None]:
+        """Make one transaction of the statements inside, which may make tables."""
         with self.database.transaction(is_alone=True):
-            self.database.run(f"SELECT pg_advisory_xact_lock({_MAKING})")
             yield
 
     def _locked(self) -> datetime | None:
@@ -176,7 +176,7 @@ class DatabaseLog:
             PublishError: another process has taken the pipeline over.
         """
         marks = self.database.run(
-            f"SELECT owner, low_watermark FROM {MARKS} WHERE pipeline = $1 FOR UPDATE",
+            f"SELECT owner, low_watermark FROM {MARKS} WHERE pipeline = $1{self.locking}",
             self.pipeline,
         )
         if [owner for owner, _ in marks] != [self.owner]:
@@ -186,23 +186,41 @@ class DatabaseLog:
         return low_watermark
 
     def _add_chunk(self, low_watermark: datetime, chunk: int) -> bool:
-        """Note a chunk; return False if the database has it."""
-        added = self.database.run(
-            f"INSERT INTO {_CHUNKS} VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING chunk",
-            self.pipeline,
-            low_watermark,
-            chunk,
-        )
-        return bool(added)
+        """Note a chunk, as who has locked the row; return False if the database has it."""
+        values = (self.pipeline, low_watermark, chunk)
+        if self.database.run(
+            f"SELECT 1 FROM {CHUNKS} WHERE pipeline = $1 AND low_watermark = $2 AND chunk = $3",
+            *values,
+        ):
+            return False
+        self.database.run(f"INSERT INTO {CHUNKS} VALUES ($1, $2, $3)", *values)
+        return True
 
     def _state(self, low_watermark: datetime, incomplete: Sequence[str]) -> None:
         self.database.run(
-            f"UPDATE {MARKS} SET low_watermark = $1, incomplete = $2::text::jsonb"
+            f"UPDATE {MARKS} SET low_watermark = $1, incomplete = $2::text::{self.json_type}"
             " WHERE pipeline = $3",
             low_watermark,
             json.dumps(incomplete),
             self.pipeline,
         )
+
+    def stated(self, source: str | None) -> str | None:
+        """Return the low watermark of all tables, in RFC 3339.
+
+        Args:
+            source: the full name of the Spanner table that one is asked about.
+
+        Returns:
+            None without one, or if that table lacks rows.
+        """
+        marks = self.reader.run(
+            f"SELECT low_watermark, incomplete FROM {MARKS} WHERE pipeline = $1", self.pipeline
+        )
+        for low_watermark, incomplete in marks:
+            if low_watermark is not None and source not in json.loads(incomplete):
+                return datetime_to_rfc3339(low_watermark)
+        return None
 
     def written(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Have tasks write rows, and yield them; see rows_by_tasks()."""
@@ -210,51 +228,10 @@ class DatabaseLog:
 
     def own_properties(self) -> list[Mapping[str, str]]:
         """Return the properties of each of the pipeline's tables."""
-        comments = self.reader.run(
-            "SELECT obj_description(oid, 'pg_class') FROM pg_class WHERE relkind IN ('r', 'p')"
-            " AND obj_description(oid, 'pg_class') LIKE $1",
-            f'%"{PIPELINE_PROPERTY}"%',
-        )
-        properties = (properties_in(comment) for (comment,) in comments)
+        properties = map(properties_in, self._comments())
         return [of for of in properties if of.get(PIPELINE_PROPERTY) == self.pipeline]
 
     def properties_of(self, table: TableAddress) -> Mapping[str, str] | None:
         """Return the properties in a table's comment, none for others' tables; None without it."""
-        rows = self.reader.run(
-            "SELECT obj_description(to_regclass($1), 'pg_class') WHERE to_regclass($1) IS NOT NULL",
-            table.quoted,
-        )
-        return properties_in(one(rows)) if rows else None
-
-    def check(self) -> None:
-        """Ask whether tables can be made; make none.
-
-        Raises:
-            PostgresqlError: the server is too old or a standby, the database has another encoding
-                than UTF-8, or a right is missing.
-            PublishError: the server does not answer.
-        """
-        version = int(one(self.reader.run("SELECT current_setting('server_version_num')")))
-        if version < _VERSION_MIN:
-            raise PostgresqlError(
-                f"the server is PostgreSQL {version // 10_000}, which has no MERGE.",
-                "Name a server of PostgreSQL 15 or later",
-            )
-        if one(self.reader.run("SELECT current_setting('transaction_read_only')")) == "on":
-            raise PostgresqlError(
-                "the server is a standby, or the database is read-only.", "Name the primary server"
-            )
-        _require_utf8(self.reader)
-        with self.reader.trial():
-            for statement in _TABLES:
-                self.reader.run(statement)
-            for table in (MARKS, _CHUNKS):
-                self.reader.run(f"INSERT INTO {table} (pipeline) SELECT '' LIMIT 0")
-
-
-def _require_utf8(database: Database) -> None:
-    encoding = one(database.run("SELECT current_setting('server_encoding')"))
-    if encoding != "UTF8":
-        raise PostgresqlError(
-            f"the database has the encoding {encoding}.", "Name a database in UTF8"
-        )
+        comments = self.comment_of(table)
+        return properties_in(comments[0]) if comments else None

@@ -1,0 +1,190 @@
+"""A managed table in a database whose epochs are transactions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import pyarrow as pa
+
+from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.errors import DatabaseError
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress, identifier
+from slackwater.spark_sink.tables.by_transaction.transaction_log import TransactionLog
+from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, DatabaseAccess
+from slackwater.spark_sink.tables.table_access import schema_of_columns
+from slackwater.spark_sink.tables.table_changes import (
+    SOURCE_TABLE_PROPERTY,
+    AppendId,
+    MergePolicy,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from slackwater.spark_sink.output.row_range import RowRange
+
+L = TypeVar("L", bound=TransactionLog[Any])
+
+
+class TransactionAccess(DatabaseAccess, Generic[L]):
+    """The TableAccess of a table in such a database.
+
+    Args:
+        log: of all tables.
+        table: the table's name.
+
+    Attributes:
+        name: the table's in SQL.
+        text_order: what gives texts Spanner's order in SQL.
+        remedy: for a table that is another's.
+    """
+
+    text_order: ClassVar[str] = ""
+    remedy: ClassVar[str]
+
+    def __init__(self, log: L, table: TableAddress) -> None:
+        super().__init__(log)
+        self._log = log
+        self._table = table
+        self.name = table.quoted
+        self._database = log.database
+
+    def exists(self) -> bool:
+        """Return whether there is the table; see TableAccess.
+
+        Raises:
+            DatabaseError: it is another pipeline's, or somebody else's.
+        """
+        properties = self._log.properties_of(self._table)
+        if properties is None:
+            return False
+        owner = properties.get(PIPELINE_PROPERTY)
+        if owner != self._log.pipeline:
+            whose = "was not made by slackwater" if owner is None else f"is that of {owner!r}"
+            raise self._log.error(f"{self.name}: the table {whose}.", self.remedy)
+        return True
+
+    def source_table(self) -> str | None:
+        """Return what the table's comment says; see TableAccess."""
+        return (self._log.properties_of(self._table) or {}).get(SOURCE_TABLE_PROPERTY)
+
+    def schema(self) -> StructType:
+        """Return the columns as they are now; see TableAccess."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(self._schema())
+
+    @abstractmethod
+    def _schema(self) -> pa.Schema:
+        """Return the columns, without those that others added in types that no mirror has."""
+
+    def _require_there(self) -> None:
+        if not self.exists():
+            raise self._log.error(f"{self.name}: the table is gone.", "Restore it")
+
+    def create(
+        self, definitions: str, properties: Mapping[str, str], columns: Sequence[Column]
+    ) -> None:
+        """Make the table; see TableAccess."""
+        self.make(schema_of_columns(definitions), properties, columns)
+
+    @abstractmethod
+    def make(
+        self, schema: pa.Schema, properties: Mapping[str, str], columns: Sequence[Column]
+    ) -> None:
+        """Make the table with the columns of a schema; see create()."""
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Rename a column; see TableAccess."""
+        renamed = f"RENAME COLUMN {identifier(name)} TO {identifier(new_name)}"
+        with self._log.altering():
+            self._run(f"ALTER TABLE {self.name} {renamed}")
+
+    def append(self, rows: DataFrame, append_id: AppendId) -> None:  # noqa: ARG002
+        """Have tasks write rows, and copy them into the table; see TableAccess."""
+        if self._log.is_open:
+            self._copy(self._log.written(rows), arrow_schema_of(rows.schema))
+
+    def append_rows(self, rows: pa.Table, append_id: AppendId) -> None:  # noqa: ARG002
+        """Copy rows into the table; see TableAccess."""
+        if self._log.is_open:
+            self._copy(rows.to_batches(), rows.schema)
+
+    @abstractmethod
+    def _copy(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Append rows to the table, in the epoch's transaction."""
+
+    def _merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
+        with self._named():
+            self._merge_rows(rows, columns, policy)
+
+    @abstractmethod
+    def _merge_rows(
+        self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy
+    ) -> None:
+        """Merge changes, in the epoch's transaction."""
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have errors name the table."""
+        try:
+            yield
+        except DatabaseError as error:
+            raise type(error)(f"{self.name}: {error.message}", error.hint) from error
+
+    def read(self, spark: SparkSession, within: RowRange | None = None) -> DataFrame:
+        """Return the rows as they are now; see TableStore."""
+        schema = self._schema()
+        limits, values = self._limits(within, schema)
+        return self._frame(spark, schema, limits, values)
+
+    def _limits(
+        self, within: RowRange | None, schema: pa.Schema
+    ) -> tuple[str, Sequence[int | str]]:
+        """Return the condition for rows in a range, and its values; texts in Spanner's order."""
+        if within is None:
+            return "TRUE", ()
+        is_text = pa.types.is_string(schema.field(within.column).type)
+        order = self.text_order if is_text else ""
+        asked = {">=": within.least, "<=": within.greatest}
+        limits = {sign: limit for sign, limit in asked.items() if limit is not None}
+        column = self._value(within.column)
+        conditions = [f"{column}{order} {sign} ${n}" for n, sign in enumerate(limits, 1)]
+        inside = " AND ".join(conditions) or "TRUE"
+        return f"({column} IS NULL OR ({inside}))", list(limits.values())
+
+    def stated(self) -> str | None:
+        """Return the low watermark of the rows; see DatabaseAccess."""
+        return self._log.stated(self.source_table())
+
+    def read_at_watermark(self, spark: SparkSession) -> tuple[DataFrame, str] | None:
+        """Return the rows, and the low watermark that they have; None without one."""
+        schema = self._schema()
+        # Both at one moment.
+        with self._log.reader.snapshot():
+            stated = self.stated()
+            return None if stated is None else (self._frame(spark, schema), stated)
+
+    def _value(self, column: str) -> str:
+        """Return a column as it is read, in SQL."""
+        return identifier(column)
+
+    def _frame(
+        self,
+        spark: SparkSession,
+        schema: pa.Schema,
+        condition: str = "TRUE",
+        values: Sequence[Any] = (),
+    ) -> DataFrame:
+        columns = ", ".join(f"{self._value(name)} AS {identifier(name)}" for name in schema.names)
+        query = f"SELECT {columns} FROM {self.name} WHERE {condition}"
+        with self._log.reader.batches(query, *values) as rows:
+            return self._log.for_tasks.frame(spark, rows, schema)
+
+    def _run(self, statement: str) -> None:
+        self._database.run(statement)

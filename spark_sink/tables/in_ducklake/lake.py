@@ -1,0 +1,228 @@
+"""A DuckLake, through DuckDB in this process."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from slackwater.spark_sink.errors import DuckLakeError, PublishError
+from slackwater.spark_sink.tables.by_transaction.names import literal
+from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
+from slackwater.spark_sink.tables.in_ducklake.address import LakeAddress
+from slackwater.spark_sink.tables.in_ducklake.lake_files import ROOT, LakeFiles
+from slackwater.spark_sink.tables.in_postgresql.address import connection_url
+from slackwater.spark_sink.tables.in_postgresql.database import REFUSED
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# What does not fit is written to the folder for temporary files.
+_MEMORY_MAX: Final = "1GB"
+_THREADS: Final = 2
+_EXTENSIONS: Final = ("ducklake", "sqlite_scanner", "postgres_scanner")
+# The rows that a statement reads.
+ARRIVING: Final = "arriving"
+# The name of the lake's catalog in DuckDB.
+CATALOG: Final = "__ducklake_metadata_lake"
+_PROBE: Final = "_slackwater_probe"
+_ROWS_AT_ONCE: Final = 50_000
+# In messages of requests to the catalog.
+_FAILED: Final = "Failed to "
+
+
+class Lake(SqlDatabase):
+    """A DuckLake; see SqlDatabase.
+
+    Args:
+        address: where it is.
+        application: names the connection to the catalog.
+        is_made: it is made if it is not there.
+    """
+
+    def __init__(self, address: LakeAddress, application: str, *, is_made: bool = False) -> None:
+        super().__init__()
+        self._is_made = is_made
+        self._address = address
+        self._files = LakeFiles(address.files, address.options)
+        self._application = application
+        self._connection: DuckDBPyConnection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None
+
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement, and return its rows; see SqlDatabase."""
+        with self._connected() as connection:
+            rows = connection.execute(statement, list(values) or None).to_arrow_table()
+            return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+    @contextmanager
+    def batches(self, query: str, *values: Any) -> Iterator[pa.RecordBatchReader]:
+        """Provide the rows of a query, as they come; see SqlDatabase."""
+        with self._connected() as connection:
+            yield connection.execute(query, list(values) or None).to_arrow_reader(_ROWS_AT_ONCE)
+
+    def run_with(
+        self, statement: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement that reads rows, once, from ARRIVING; see run()."""
+        failures = list[BaseException]()
+
+        def arriving() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except BaseException as error:
+                # DuckDB makes a text of it.
+                failures.append(error)
+                raise
+
+        with self._connected() as connection:
+            connection.register(ARRIVING, pa.RecordBatchReader.from_batches(schema, arriving()))
+            try:
+                return self.run(statement)
+            except (DuckLakeError, PublishError):
+                if failures:
+                    raise failures[0] from None
+                raise
+            finally:
+                if self.is_open:
+                    connection.unregister(ARRIVING)
+
+    def removing(self, call: str) -> None:
+        """Run a statement that removes files which nobody needs."""
+        with self._lock:
+            self._files.are_removed = True
+            try:
+                self.run(call)
+            finally:
+                self._files.are_removed = False
+
+    def schema(self, table: str) -> pa.Schema:
+        """Return the columns of a table."""
+        with self._connected() as connection:
+            return connection.execute(f"SELECT * FROM {table} LIMIT 0").to_arrow_table().schema
+
+    @contextmanager
+    def _connected(
+        self, connect: Callable[[], DuckDBPyConnection] | None = None
+    ) -> Iterator[DuckDBPyConnection]:
+        import duckdb
+
+        with self._lock:
+            if self._connection is None and self._is_begun:
+                # Another one would commit each statement by itself.
+                raise PublishError("DuckLake: the transaction's connection was lost.")
+            try:
+                if self._connection is None:
+                    self._connection = (connect or self._connect)()
+                yield self._connection
+            except duckdb.Error as error:
+                message = f"DuckLake: {' '.join(str(error).split()).rstrip('.')}."
+                if _is_refused(error, message):
+                    raise DuckLakeError(message) from error
+                self.close()
+                raise PublishError(message) from error
+
+    def _connect(self) -> DuckDBPyConnection:
+        if self._is_made and not self._address.is_in_postgresql:
+            Path(self._address.catalog_file).parent.mkdir(parents=True, exist_ok=True)
+        connection = self._loaded()
+        connection.register_filesystem(self._files)
+        connection.execute(self._address.attached(self._application, ROOT, is_made=self._is_made))
+        connection.execute("USE lake")
+        self._require_files(connection)
+        return connection
+
+    def _require_files(self, connection: DuckDBPyConnection) -> None:
+        """Have the lake state where its files are, if it is new, and require that it does."""
+        root = f"{self._address.files}/"
+        metadata = f"{CATALOG}.ducklake_metadata"
+        if self._is_made:
+            connection.execute(
+                f"UPDATE {metadata} SET value = $1 WHERE key = 'data_path' AND value = $2",
+                [root, ROOT],
+            )
+        query = f"SELECT value FROM {metadata} WHERE key = 'data_path'"
+        [[stated]] = connection.execute(query).fetchall()
+        if stated != root:
+            raise DuckLakeError(
+                f"the lake has its files in {stated}, and by sink.path they are in {root}.",
+                "Set sink.path to the folder above them, or sink.catalog to another catalog",
+            )
+
+    def _loaded(self) -> DuckDBPyConnection:
+        """Return DuckDB with what it needs to reach the lake."""
+        import duckdb
+
+        connection = duckdb.connect(
+            config={
+                "memory_limit": _MEMORY_MAX,
+                "threads": _THREADS,
+                "temp_directory": tempfile.gettempdir(),
+                "autoinstall_known_extensions": False,
+            }
+        )
+        connection.execute("LOAD icu")
+        for extension in _EXTENSIONS:
+            connection.load_extension(extension_file(extension))
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection
+
+    def check(self) -> None:
+        """Ask whether the catalog can be made; make nothing.
+
+        Raises:
+            DuckLakeError, PublishError: it can't, or does not answer.
+        """
+        if not self._address.is_in_postgresql:
+            folder = Path(self._address.catalog_file).parent
+            if folder.exists() and not os.access(folder, os.W_OK):
+                raise DuckLakeError(f"the catalog can't be written to {folder}.")
+            return
+        with self._connected(self._loaded) as connection:
+            url = connection_url(self._address.catalog, self._application)
+            connection.execute(f"ATTACH {literal(url)} AS server (TYPE postgres)")
+            connection.execute("BEGIN")
+            connection.execute(f"CREATE TABLE server.{_PROBE} (number int)")
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next statement opens another one."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+
+def _is_refused(error: Exception, message: str) -> bool:
+    """Return whether an error stays, as that of a value that a column can't have.
+
+    What the catalog's server or the files' store fails at has any class, and says so.
+    """
+    import duckdb
+
+    staying = (
+        duckdb.BinderException,
+        duckdb.CatalogException,
+        duckdb.ConstraintException,
+        duckdb.ConversionException,
+        duckdb.InvalidInputException,
+        duckdb.NotImplementedException,
+    )
+    return bool(REFUSED.search(message)) or (isinstance(error, staying) and _FAILED not in message)
+
+
+def extension_file(name: str) -> str:
+    """Return the file of an extension of DuckDB's, which a package of its name brings."""
+    root = importlib.resources.files(f"duckdb_extension_{name}") / "extensions"
+    [file] = (file for version in root.iterdir() for file in version.iterdir())
+    return str(file)

@@ -1,0 +1,77 @@
+"""The files of a DuckLake, as DuckDB reads and writes them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from obstore.fsspec import BufferedFile, FsspecStore
+from obstore.store import LocalStore, ObjectStore
+
+from slackwater.spark_sink.output.merged_files import sync
+from slackwater.spark_sink.output.object_store import is_object_store, open_object_store
+
+PROTOCOL: Final = "lake"
+# As DuckDB has it, for this process alone: the lake states the true one.
+ROOT: Final = f"{PROTOCOL}://files/"
+
+
+class LakeFiles(FsspecStore):
+    """The files of a DuckLake.
+
+    DuckDB removes a transaction's files if its commit fails. But a commit whose answer was lost has
+    not failed, and readers need the files: so no file is removed but by maintenance.
+
+    Args:
+        root: the folder or URL of the files.
+        options: of an object store; see open_object_store().
+
+    Attributes:
+        are_removed: whether files that are to be removed are.
+    """
+
+    cachable = False
+
+    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+        with warnings.catch_warnings():
+            # That it does not know the protocol.
+            warnings.simplefilter("ignore")
+            super().__init__(PROTOCOL)  # type: ignore[call-overload]
+        self._folder = None if is_object_store(root) else Path(root)
+        self._root, self._options = root, options
+        self.are_removed = False
+
+    def _construct_store(self, bucket: str) -> ObjectStore:  # noqa: ARG002
+        if self._folder is None:
+            return open_object_store(self._root, self._options)
+        return LocalStore(self._folder, mkdir=True)
+
+    async def _rm(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        if self.are_removed:
+            await super()._rm(path, *args, **kwargs)
+
+    async def _glob(self, path: str, *args: Any, **kwargs: Any) -> list[str]:  # noqa: ARG002
+        # DuckDB asks for all files, and for the time of each; a folder has none.
+        return sorted(await self._find(path.removesuffix("**")))
+
+    def _open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> BufferedFile:
+        if self._folder is None or mode == "rb":
+            return super()._open(path, mode, *args, **kwargs)
+        return _DurableFile(self, path, "wb", file=self._folder / self._split_path(path)[1])
+
+
+class _DurableFile(BufferedFile):
+    """A file on a disk that is there after a power failure once it is closed."""
+
+    def __init__(self, *args: Any, file: Path, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._file = file
+
+    def close(self) -> None:
+        was_closed = self.closed
+        super().close()
+        if not was_closed:
+            sync(self._file)
+            sync(self._file.parent)
