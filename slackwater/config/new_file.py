@@ -12,6 +12,8 @@ import yaml
 from pydantic import ValidationError
 
 from slackwater.reader.change_stream import ChangeStream
+from slackwater.spark_sink.formats import DUCKLAKE
+from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings
 
@@ -235,6 +237,8 @@ def sink_values(
         **({"options": {"kafka.bootstrap.servers": servers}} if choice.needs_servers else {}),
         "path": choice.url.format_map(names) or _below(path, choice.folder),
     }
+    if choice.keys["format"] == DUCKLAKE and is_object_store(path):
+        values["catalog"] = "sqlite:///catalog.sqlite"
     without_checkpoint = _parsed(values)
     if without_checkpoint is not None and without_checkpoint.has_expendable_checkpoint:
         return values
@@ -261,6 +265,7 @@ def _sink_comments(choice: SinkChoice) -> dict[str, str]:
         "topic": "{table} stands for the table's full name.",
         "options": "Options of Kafka's client.",
         "path": choice.folder_meaning,
+        "catalog": "The lake's catalog. With readers on other machines use PostgreSQL.",
         "checkpoint": "Spark's checkpoint, of this pipeline alone. It and what was written belong"
         " together.",
     }

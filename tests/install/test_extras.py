@@ -38,6 +38,7 @@ NEEDING: dict[str, dict[str, Any]] = {
     "iceberg": {"sink": SINK | {"kind": "mirror", "format": "iceberg"}},
     "kafka": {"sink": SINK | {"kind": "kafka", "options": {"kafka.bootstrap.servers": "k:1"}}},
     "bigquery": {"sink": SINK | {"format": "bigquery", "path": "bq://shop-prod/lake"}},
+    "ducklake": {"sink": SINK | {"kind": "mirror", "format": "ducklake"}},
     "postgres": {"state": {"url": "postgresql+psycopg://u@h/d"}},
     "spanner-store": {"state": {"url": "spanner+spanner:///projects/p/instances/i/databases/d"}},
     "http": {"http": {"listen": "127.0.0.1:8080"}},

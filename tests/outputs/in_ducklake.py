@@ -104,8 +104,9 @@ class DuckLakeChangelogs(DatabaseChangelogs):
 
 
 def _sink_at(door: PostgresDoor, place: Place) -> dict[str, Any]:
-    folder = place.folder
-    return {"format": "ducklake", "path": str(folder / "lake"), "catalog": door.url}
+    checkpoint = str(place.folder / "checkpoint")
+    path = str(place.folder / "lake")
+    return {"format": "ducklake", "path": path, "catalog": door.url, "checkpoint": checkpoint}
 
 
 def _quoted(table: str) -> str:

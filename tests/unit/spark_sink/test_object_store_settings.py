@@ -86,7 +86,8 @@ def test_no_kind_refuses_a_format_in_any_place_or_needs_a_jar(kind: str, path: s
         if file_format in DATABASES:
             # These have places of their own.
             continue
-        sink = parse(kind=kind, path=path, checkpoint="c", format=file_format)
+        catalog = {"catalog": "sqlite:///lake.sqlite"} if file_format == "ducklake" else {}
+        sink = parse(kind=kind, path=path, checkpoint="c", format=file_format, **catalog)
         assert sink.spark_needs == {kind}, file_format
 
 
