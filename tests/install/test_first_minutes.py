@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -41,6 +42,7 @@ from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.tables.in_postgresql.database import Database
 from tests.install.environments import Environment, new_environment, run
 from tests.support.bigquery import BigQueryServer, bigquery_server
+from tests.support.ducklakes import Lake
 from tests.support.emulators import NewDatabase
 from tests.support.kafka_broker import kafka_broker as kafka_broker
 from tests.support.kafka_broker import read_topics, spark_conf
@@ -57,7 +59,7 @@ TOGETHER = (
     # In `make test` on the newer Spark alone.
     ("iceberg", "mirror", "parquet"),
     ("mirror", "changelogs", "json", "delta"),
-    ("kafka", "spark", "orc", "postgresql"),
+    ("kafka", "spark", "orc", "postgresql", "ducklake"),
     # The options by which its stand-in is reached are no other sink's.
     ("bigquery", "bigquery_mirror"),
 )
@@ -287,7 +289,7 @@ class Written:
 
     def has_landed(self, said: Path) -> bool:
         """Return whether just what was written since the command has landed."""
-        if self.sink in ("mirror", "bigquery_mirror", "postgresql"):
+        if self.sink in ("mirror", "bigquery_mirror", "postgresql", "ducklake"):
             return self.mirrored() == spanners(self.source.stream, self.source.dialect)
         if self.sink == "spark":
             epochs = re.findall(rf"event=epoch pipeline={self.name} .*", said.read_text())
@@ -300,7 +302,7 @@ class Written:
             return self.servers.postgres.mirrors(self.source.schema)
         if self.servers.warehouse:
             return mirrors_in(self.servers.warehouse.server, self.source.dataset)
-        return mirrors(self.output)
+        return lake_mirrors(self.output) if self.sink == "ducklake" else mirrors(self.output)
 
     def seen(self) -> set[str]:
         if self.servers.postgres:
@@ -429,6 +431,15 @@ def mirrors(output: Path) -> dict[str, list[str]] | None:
         return None
     tables = {table: DeltaTable(folder / table).to_pyarrow_table() for table in TABLES}
     return {name: keys(table.to_pylist(), name) for name, table in tables.items()}
+
+
+def lake_mirrors(output: Path) -> dict[str, list[str]] | None:
+    lake = Lake.in_folder(output / "lake")
+    try:
+        return {table: keys(lake.rows(f'"{table}"'), table) for table in TABLES}
+    except duckdb.Error:
+        # Some are not made yet.
+        return None
 
 
 def spanners(stream: ChangeStream, dialect: Dialect) -> dict[str, list[str]]:

@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import random
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import pyarrow as pa
 import pytest
 
 from slackwater.spark_sink.errors import PostgresqlError, PublishError
 from slackwater.spark_sink.output.disk_place import Disk
-from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_transaction.names import TableAddress
 from slackwater.spark_sink.tables.in_postgresql.database import Database
-from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
 from slackwater.spark_sink.tables.in_postgresql.postgresql_log import PostgresqlLog
-from slackwater.spark_sink.tables.row_merges.file_merge import FileMerge
-from slackwater.spark_sink.tables.row_merges.small_epoch import latest_rows
 from slackwater.spark_sink.tables.table_changes import MergeId, MergePolicy
 from tests.support.epoch_rows import low_watermark
+from tests.support.merged_mirror import PIPELINE, MergedMirror, next_epoch
 from tests.support.merged_tables import (
-    AT,
-    CLEARED,
     COLUMNS,
-    MARKS,
     SCHEMA,
-    File,
-    drawn,
     latest_of,
-    plain,
-    rows_of,
 )
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
-from tests.support.postgres import rows_in
 
 
 @pytest.fixture(scope="module")
@@ -49,112 +33,11 @@ def log(
 ) -> Iterator[PostgresqlLog]:
     folder: Path = tmp_path_factory.mktemp("place")
     url = new_postgres_url().replace("+psycopg", "")
-    log = PostgresqlLog(url, Disk(folder, str(folder)), "slackwater orders")
+    log = PostgresqlLog(url, Disk(folder, str(folder)), PIPELINE)
     log.take_over(lambda: None)
     yield log
     log.database.close()
     log.reader.close()
-
-
-class Mirror:
-    """A mirror in PostgreSQL, and the same in a file."""
-
-    def __init__(
-        self, log: PostgresqlLog, schema: pa.Schema, columns: Sequence[Column] = COLUMNS
-    ) -> None:
-        self._log = log
-        self._schema = schema
-        self._file = File(schema.empty_table(), is_small=True, may_be_marked=False)
-        self.name = f'Order "{uuid.uuid4().hex}"'
-        self.access = PostgresqlAccess(log, TableAddress(None, self.name))
-        self.access.make(schema, {"slackwater.table": "Orders"}, columns)
-
-    def merge(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
-        """Merge an epoch into the file, and by a transaction into PostgreSQL."""
-        merge = FileMerge([self._file], self._schema, rows, columns, policy, 50)
-        written = [rows.select(self._schema.names) for rows in merge.rows()]
-        there = pa.Table.from_pylist(self._file.current(), self._schema)
-        table = pa.concat_tables([there, *written])
-        self._file = File(table, is_small=True, may_be_marked=False)
-        self.commit(rows, columns, policy)
-
-    def commit(self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy) -> None:
-        """Merge an epoch into PostgreSQL."""
-        [[number]] = self._log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
-        self._log.database.run("INSERT INTO numbers VALUES (1)")
-        at = low_watermark(number)
-        with self._log.committing(at, None, is_stated=False, incomplete=[]):
-            self.access.merge(rows, columns, MergeId("slackwater orders", at), policy)
-
-    def require_equal(self) -> None:
-        rows = rows_in(self._log.reader, f"SELECT * FROM {self.access.name}").to_pylist()
-        assert sorted(map(plain, rows)) == sorted(map(plain, rows_of([self._file])))
-
-
-@pytest.fixture(autouse=True)
-def numbers(log: PostgresqlLog) -> None:
-    log.database.run("CREATE TABLE IF NOT EXISTS numbers (number bigint)")
-
-
-@pytest.mark.parametrize("are_kept", [False, True])
-def test_random_epochs_leave_the_rows_of_a_merge_of_files(
-    log: PostgresqlLog, are_kept: bool
-) -> None:
-    choose = random.Random(5)
-    mirror = Mirror(log, pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())]))
-    for _ in range(150):
-        policy = MergePolicy(are_kept, choose.choice([None, None, None, CLEARED]))
-        is_absent = choose.random() < 0.2
-        columns = [
-            replace(column, absent_at=AT) if column.name == "B" and is_absent else column
-            for column in COLUMNS
-        ]
-        rows = latest_of(drawn(choose)) if choose.random() < 0.9 else None
-        mirror.merge(rows, columns, policy)
-        mirror.require_equal()
-
-
-def test_a_table_without_a_key_has_one_row(log: PostgresqlLog) -> None:
-    columns = [column for column in COLUMNS if not column.is_key]
-    mirror = Mirror(log, pa.schema({"A": pa.string(), "B": pa.string()}), columns)
-    for values in ({"A": "x", "B": "y"}, {"A": "z", "B": None}):
-        rows = latest_of({1: ("whole", values)}).drop_columns(["Id"])
-        mirror.merge(rows, columns, MergePolicy(are_kept=False))
-        mirror.require_equal()
-    mirror.merge(latest_rows({}, columns), columns, MergePolicy(are_kept=False))
-    mirror.require_equal()
-
-
-@pytest.mark.parametrize("are_kept", [False, True])
-def test_a_table_that_is_made_again_with_another_key_is_found_by_it(
-    log: PostgresqlLog, are_kept: bool
-) -> None:
-    mirror = Mirror(log, pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())]))
-    policy = MergePolicy(are_kept)
-    mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
-    columns = [replace(column, is_key=column.name == "A") for column in COLUMNS]
-    rows = latest_of({1: ("whole", {"A": "x", "B": "y"}), 2: ("whole", {"A": "z", "B": "y"})})
-    mirror.merge(rows, columns, replace(policy, cleared_at=CLEARED))
-    mirror.require_equal()
-    assert mirror.access.key == ["A"]
-    later = latest_of({1: ("whole", {"A": "x", "B": "new"}), 5: ("delete", {})})
-    mirror.merge(later.slice(0, 1), columns, policy)
-    mirror.require_equal()
-    # Rows of a former table are forgotten, and nothing is said of the key.
-    mirror.merge(None, (), replace(policy, cleared_at=CLEARED))
-    mirror.require_equal()
-    assert mirror.access.key == ["A"]
-
-
-def test_an_epoch_that_is_there_is_not_merged_again(log: PostgresqlLog) -> None:
-    mirror = Mirror(log, SCHEMA)
-    policy = MergePolicy(are_kept=False)
-    mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
-    [[last]] = log.reader.run("SELECT low_watermark FROM _slackwater")
-    with log.committing(last, None, is_stated=True, incomplete=[]):
-        rows = latest_of({1: ("delete", {})})
-        mirror.access.merge(rows, COLUMNS, MergeId("slackwater orders", last), policy)
-    mirror.require_equal()
 
 
 @pytest.mark.parametrize(
@@ -167,16 +50,15 @@ def test_an_epoch_that_is_there_is_not_merged_again(log: PostgresqlLog) -> None:
 def test_what_the_database_refuses_is_named_and_nothing_of_the_epoch_is_there(
     log: PostgresqlLog, rows: Any, says: str, hint: str
 ) -> None:
-    mirror = Mirror(log, SCHEMA)
+    mirror = MergedMirror(log, SCHEMA)
     if says == "foreign key":
         log.database.run('CREATE TABLE IF NOT EXISTS others ("A" text PRIMARY KEY)')
         log.database.run(
             f'ALTER TABLE {mirror.access.name} ADD FOREIGN KEY ("A") REFERENCES others'
         )
-    other = Mirror(log, SCHEMA)
-    [[number]] = log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
-    policy, at = MergePolicy(are_kept=False), low_watermark(number)
-    merge_id = MergeId("slackwater orders", at)
+    other = MergedMirror(log, SCHEMA)
+    policy, at = MergePolicy(are_kept=False), next_epoch()
+    merge_id = MergeId(PIPELINE, at)
 
     def commit() -> None:
         with log.committing(at, None, is_stated=False, incomplete=[]):
@@ -195,16 +77,14 @@ def test_what_the_database_refuses_is_named_and_nothing_of_the_epoch_is_there(
 def test_an_epoch_may_change_tables_in_any_order_if_foreign_keys_are_deferred(
     log: PostgresqlLog,
 ) -> None:
-    parent, child = Mirror(log, SCHEMA), Mirror(log, SCHEMA)
+    parent, child = MergedMirror(log, SCHEMA), MergedMirror(log, SCHEMA)
     key = f'FOREIGN KEY ("Id") REFERENCES {parent.access.name} ("Id")'
     deferred = "DEFERRABLE INITIALLY DEFERRED"
     log.database.run(f"ALTER TABLE {child.access.name} ADD {key} {deferred}")
-    [[number]] = log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
-    log.database.run("INSERT INTO numbers VALUES (1)")
-    at, rows = low_watermark(number), latest_of({1: ("whole", {"A": "x"})})
+    at, rows = next_epoch(), latest_of({1: ("whole", {"A": "x"})})
     with log.committing(at, None, is_stated=False, incomplete=[]):
         for mirror in (child, parent):
-            merge_id = MergeId("slackwater orders", at)
+            merge_id = MergeId(PIPELINE, at)
             mirror.access.merge(rows, COLUMNS, merge_id, MergePolicy(are_kept=False))
     assert log.reader.run(f"SELECT COUNT(*) FROM {child.access.name}") == [(1,)]
 
@@ -238,7 +118,7 @@ def test_check_names_what_is_wrong_with_a_database(
     with closing(Database(url, "tests")) as admin:
         for statement in statements:
             admin.run(statement.replace("{}", name))
-    log = PostgresqlLog(url, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    log = PostgresqlLog(url, Disk(tmp_path, str(tmp_path)), PIPELINE)
     if says is None:
         log.check()
         assert log.reader.run("SELECT to_regclass('_slackwater') IS NULL") == [(True,)]
@@ -257,14 +137,14 @@ def test_check_names_a_database_that_does_not_have_every_character(
     with closing(Database(url, "tests")) as admin:
         admin.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     url = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-    log = PostgresqlLog(url, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    log = PostgresqlLog(url, Disk(tmp_path, str(tmp_path)), PIPELINE)
     with pytest.raises(PostgresqlError, match="has the encoding LATIN1"):
         log.check()
     log.reader.close()
 
 
 def test_an_operator_who_ends_connections_costs_an_attempt(log: PostgresqlLog) -> None:
-    mirror = Mirror(log, SCHEMA)
+    mirror = MergedMirror(log, SCHEMA)
     policy = MergePolicy(are_kept=False)
     [[pid]] = log.database.run("SELECT pg_backend_pid()")
     log.reader.run("SELECT pg_terminate_backend($1::int)", pid)
@@ -294,10 +174,9 @@ def test_a_connection_that_ends_while_rows_come_is_named_and_another_is_opened(
 def test_nothing_is_committed_by_itself_after_the_transactions_connection_is_lost(
     log: PostgresqlLog,
 ) -> None:
-    first, second = Mirror(log, SCHEMA), Mirror(log, SCHEMA)
-    [[number]] = log.reader.run("SELECT COUNT(*) + 1 FROM numbers")
-    at, rows = low_watermark(number), latest_of({1: ("whole", {"A": "x"})})
-    merge_id, policy = MergeId("slackwater orders", at), MergePolicy(are_kept=False)
+    first, second = MergedMirror(log, SCHEMA), MergedMirror(log, SCHEMA)
+    at, rows = next_epoch(), latest_of({1: ("whole", {"A": "x"})})
+    merge_id, policy = MergeId(PIPELINE, at), MergePolicy(are_kept=False)
 
     def commit() -> None:
         with log.committing(at, None, is_stated=False, incomplete=[]):
@@ -317,7 +196,7 @@ def test_nothing_is_committed_by_itself_after_the_transactions_connection_is_los
 
 
 def test_a_statement_that_holds_a_table_for_long_costs_an_attempt(log: PostgresqlLog) -> None:
-    mirror, policy = Mirror(log, SCHEMA), MergePolicy(are_kept=False)
+    mirror, policy = MergedMirror(log, SCHEMA), MergePolicy(are_kept=False)
     log.database.run("SET lock_timeout = '100ms'")
     with log.reader.trial():
         log.reader.run(f"LOCK TABLE {mirror.access.name}")
@@ -358,29 +237,17 @@ def test_a_clone_of_a_database_leaves_the_other_ones_owner_alone(
 ) -> None:
     url, place = new_postgres_url().replace("+psycopg", ""), Disk(tmp_path, str(tmp_path))
     name = urlsplit(url).path.strip("/")
-    production = PostgresqlLog(url, place, "slackwater orders")
+    production = PostgresqlLog(url, place, PIPELINE)
     production.take_over(lambda: None)
     # Nobody may be connected to what is copied.
     production.database.close()
     with closing(Database(url.replace(f"/{name}?", "/postgres?"), "tests")) as admin:
         admin.run(f"CREATE DATABASE {name}_clone TEMPLATE {name}")
-    staging = PostgresqlLog(url.replace(f"/{name}?", f"/{name}_clone?"), place, "slackwater orders")
+    staging = PostgresqlLog(url.replace(f"/{name}?", f"/{name}_clone?"), place, PIPELINE)
     with production.committing(low_watermark(1), None, is_stated=True, incomplete=[]):
         staging.take_over(lambda: None)
     for one in (production, staging):
         one.database.close()
-
-
-def test_an_epoch_that_a_hidden_failover_has_lost_is_missed(log: PostgresqlLog) -> None:
-    mirror, policy = Mirror(log, SCHEMA), MergePolicy(are_kept=False)
-    [[before]] = log.reader.run("SELECT low_watermark FROM _slackwater")
-    mirror.merge(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, policy)
-    [[last]] = log.reader.run("SELECT low_watermark FROM _slackwater")
-    log.database.run("UPDATE _slackwater SET low_watermark = $1", before)
-    with pytest.raises(PostgresqlError, match="does not have the epoch"):
-        mirror.commit(latest_of({2: ("whole", {"A": "x"})}), COLUMNS, policy)
-    log.database.run("UPDATE _slackwater SET low_watermark = $1", last)
-    mirror.require_equal()
 
 
 def test_pipelines_may_start_together_on_a_new_database(
@@ -405,7 +272,7 @@ def test_a_database_in_another_encoding_is_refused(
         latin = "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
         admin.run(f"CREATE DATABASE {name} {latin}")
     other = url.replace(f"/{name.removesuffix('_latin')}?", f"/{name}?")
-    log = PostgresqlLog(other, Disk(tmp_path, str(tmp_path)), "slackwater orders")
+    log = PostgresqlLog(other, Disk(tmp_path, str(tmp_path)), PIPELINE)
     with pytest.raises(PostgresqlError, match="encoding LATIN1"):
         log.take_over(lambda: None)
     log.database.close()
@@ -421,20 +288,6 @@ def test_options_of_a_url_reach_the_server_as_they_are(new_postgres_url: Callabl
         [[*values, name]] = database.run(f"SELECT {settings}")
     assert values == ["typed", "8MB", "UTF8"]
     assert name.startswith("slackwater ")
-
-
-def test_a_former_owner_commits_nothing_more(log: PostgresqlLog, tmp_path: Path) -> None:
-    mirror = Mirror(log, SCHEMA)
-    former = log.owner
-    log.owner = "another process"
-    try:
-        with pytest.raises(PublishError, match="taken the pipeline over"):
-            mirror.commit(latest_of({1: ("whole", {"A": "x"})}), COLUMNS, MergePolicy(False))
-        with pytest.raises(PublishError, match="taken the pipeline over"):
-            mirror.access.rename_column("A", "B")
-    finally:
-        log.owner = former
-    mirror.require_equal()
 
 
 def test_a_database_that_is_not_there_is_the_users_mistake_and_a_server_is_the_worlds(

@@ -6,6 +6,7 @@ python -m tests.proofs.mirrors --changes 2000 --looks 10
 python -m tests.proofs.mirrors --in catalog: in Iceberg's REST catalog, whose tables are in S3
 python -m tests.proofs.mirrors --in nessie: the same in Nessie, which needs Java 21
 python -m tests.proofs.mirrors --in postgresql
+python -m tests.proofs.mirrors --in ducklake
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from tests.outputs.in_ducklake import DuckLakeLooker
 from tests.outputs.in_postgresql import PostgresqlLooker
 from tests.support import mixed_load
 from tests.support.changing import spell
+from tests.support.ducklakes import Lake
 from tests.support.emulators import own_database
 from tests.support.mirror_looks import ADDED, Looker
 from tests.support.mixed_load import SINGERS, MixedLoad
@@ -202,11 +205,22 @@ def in_postgresql(table_format: str, folder: Path) -> Iterator[Destination]:
         yield Destination("postgresql", {"path": url}, looker=looker)
 
 
+@contextmanager
+def in_ducklake(table_format: str, folder: Path) -> Iterator[Destination]:
+    del table_format
+
+    def looker(stream: ChangeStream, dialect: Dialect) -> Looker:
+        return DuckLakeLooker(Lake.in_folder(folder / "lake"), stream, dialect)
+
+    yield Destination("ducklake", {"path": str(folder / "lake")}, looker=looker)
+
+
 PLACES: Final[Mapping[str, Callable[[str, Path], AbstractContextManager[Destination]]]] = {
     "folders": in_folders,
     "catalog": in_catalog,
     "nessie": partial(in_catalog, server="nessie"),
     "postgresql": in_postgresql,
+    "ducklake": in_ducklake,
 }
 
 

@@ -25,6 +25,7 @@ from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server
 from tests.support.command_line import output_of, slackwater
+from tests.support.ducklakes import Lake
 from tests.support.emulators import NewDatabase
 from tests.support.mirror_looks import Seen
 from tests.support.mixed_load import MixedLoad
@@ -67,8 +68,19 @@ class Destination:
     table: str
 
 
-@pytest.fixture(params=["transaction", pytest.param("table", marks=pytest.mark.long), "postgresql"])
-def destination(request: pytest.FixtureRequest) -> Iterator[Destination]:
+@pytest.fixture(
+    params=[
+        "transaction",
+        pytest.param("table", marks=pytest.mark.long),
+        "postgresql",
+        "ducklake",
+    ]
+)
+def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Destination]:
+    if request.param == "ducklake":
+        lake = {"format": "ducklake", "path": "lake"}
+        yield Destination(lake, Lake.in_folder(tmp_path / "lake").run, '"Singers"')
+        return
     if request.param == "postgresql":
         url = request.getfixturevalue("new_postgres_url")().replace("+psycopg", "")
         with closing(Database(url, "tests")) as database:
@@ -113,7 +125,8 @@ def test_a_mirror_is_scanned_and_what_others_damage_is_found_and_repaired(
         load.transaction()
     singers, key, counts = destination.table, "Id", "Counts = [7]"
     if singers.startswith('"'):
-        key, counts = '"Id"', "\"Counts\" = '{7}'"
+        is_lake = destination.sink.get("format") == "ducklake"
+        key, counts = '"Id"', f'"Counts" = {"[7]" if is_lake else "ARRAY[7]"}'
     for change, of in (
         (f"UPDATE {singers} SET {counts}", "MIN"),
         (f"DELETE FROM {singers}", "MAX"),

@@ -26,6 +26,7 @@ from slackwater.spark_sink.tables.in_postgresql.database import Database
 from tests.outputs.in_postgresql import with_parts
 from tests.support.bigquery import PROJECT, BigQueryServer, Door, bigquery_server
 from tests.support.database_places import nested
+from tests.support.ducklakes import Lake
 from tests.support.epoch_rows import START, Record, frame, low_watermark, make_sink
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
@@ -230,6 +231,18 @@ class InPostgresql(Written):
         return "NaN" if value == "nan" else value
 
 
+class InDuckLake(Written):
+    def __init__(self, folder: Path) -> None:
+        self._lakes: dict[Sink, Lake] = {}
+        for kind in ("mirror", "changelogs"):
+            sink = make_sink(folder / kind, kind=kind, format="ducklake")
+            self._lakes[sink] = Lake.in_folder(folder / kind)
+        self.mirrors, self.typed = self._lakes
+
+    def rows(self, sink: Sink, table: str) -> list[dict[str, Any]]:
+        return self._lakes[sink].rows(f'"{table}"')
+
+
 def plain_type(kind: pa.DataType, value: Any) -> pa.DataType:
     """Return a type of the driver's, which has numerics as texts of a type of its own."""
     if pa.types.is_list(kind):
@@ -240,7 +253,13 @@ def plain_type(kind: pa.DataType, value: Any) -> pa.DataType:
 
 
 @pytest.fixture(
-    params=["delta", pytest.param("iceberg", marks=pytest.mark.long), "bigquery", "postgresql"]
+    params=[
+        "delta",
+        pytest.param("iceberg", marks=pytest.mark.long),
+        "bigquery",
+        "postgresql",
+        "ducklake",
+    ]
 )
 def written(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -252,6 +271,8 @@ def written(
                 monkeypatch.setitem(values, name, "no U+0000")
         url = request.getfixturevalue("new_postgres_url")()
         yield InPostgresql(tmp_path, url.replace("+psycopg", ""))
+    elif request.param == "ducklake":
+        yield InDuckLake(tmp_path)
     elif request.param == "bigquery":
         with bigquery_server() as server, server.door() as door:
             yield InBigQuery(tmp_path, server, door)

@@ -112,6 +112,9 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "above 63 bytes": "spark_sink/tables/in_postgresql/address.py::NAME_MAX: Final = 63",
         "30 seconds": "spark_sink/tables/in_postgresql/database.py::lock_timeout = '30s'",
     },
+    "ducklake.md": {
+        "up to 1 GB of memory": 'spark_sink/tables/in_ducklake/lake.py::_MEMORY_MAX: Final = "1GB"',
+    },
     "bigquery.md": {
         "10 MB at least": _BIGQUERY,
         "takes 30 MB, and 20 MB for": _BILLED,

@@ -133,8 +133,14 @@ class Lake(SqlDatabase):
                 raise PublishError(message) from error
 
     def _connect(self) -> DuckDBPyConnection:
-        if self._is_made and not self._address.is_in_postgresql:
-            Path(self._address.catalog_file).parent.mkdir(parents=True, exist_ok=True)
+        if not self._address.is_in_postgresql:
+            file = Path(self._address.catalog_file)
+            if self._is_made:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            elif not file.exists():
+                raise DuckLakeError(
+                    f"there is no lake with the catalog {file} yet.", "Run the pipeline first"
+                )
         connection = self._loaded()
         connection.register_filesystem(self._files)
         connection.execute(self._address.attached(self._application, ROOT, is_made=self._is_made))

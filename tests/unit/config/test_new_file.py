@@ -131,7 +131,7 @@ def test_the_statement_captures_what_the_sink_needs(sink: str) -> None:
         ({"pipeline": "My Orders"}, "--pipeline: 'My Orders' must match"),
         (
             {"sink": "kafka", "servers": "b:1", "path": "s3://bucket/orders"},
-            "Sinks that run there: parquet, json, orc, delta, iceberg, changelogs, mirror",
+            "Sinks that run there: parquet, json, orc, delta, iceberg, ducklake, changelogs,",
         ),
         ({"sink": "changelogs", "path": "az://c/orders"}, "Account must be specified"),
         (

@@ -1,0 +1,194 @@
+"""A DuckLake is maintained beside its epochs, has one owner, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from slackwater.spark_sink.errors import DuckLakeError, PublishError
+from slackwater.spark_sink.output.disk_place import Disk
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress
+from slackwater.spark_sink.tables.in_ducklake.address import lake_address
+from slackwater.spark_sink.tables.in_ducklake.ducklake_log import DuckLakeLog
+from slackwater.spark_sink.tables.in_postgresql.database import Database
+from slackwater.spark_sink.tables.table_changes import MergePolicy
+from tests.support.ducklakes import Lake
+from tests.support.merged_mirror import PIPELINE, MergedMirror, next_epoch
+from tests.support.merged_tables import COLUMNS, SCHEMA, drawn, latest_of
+from tests.support.object_stores import azure, cloud_storage, s3
+from tests.support.postgres import new_postgres_url as new_postgres_url
+from tests.support.postgres import postgres_server as postgres_server
+
+POLICY = MergePolicy(are_kept=False)
+ONE = latest_of({1: ("whole", {"A": "x"})})
+
+
+def log_of(folder: Path, catalog: str | None = None) -> DuckLakeLog:
+    address = lake_address(str(folder / "lake"), catalog, {})
+    return DuckLakeLog(address, Disk(folder, str(folder)), PIPELINE)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[DuckLakeLog]:
+    log = log_of(tmp_path)
+    log.take_over(lambda: None)
+    yield log
+    log.database.close()
+    log.reader.close()
+
+
+def data_files(folder: Path) -> set[Path]:
+    return set((folder / "lake" / "data_files").rglob("*.parquet"))
+
+
+def test_a_lake_is_maintained_while_epochs_land(log: DuckLakeLog, tmp_path: Path) -> None:
+    choose, mirror, stop = random.Random(8), MergedMirror(log, SCHEMA), threading.Event()
+    failures = list[Exception]()
+
+    def maintain() -> None:
+        try:
+            while not stop.is_set():
+                log.maintain(TableAddress(None, mirror.name), 0.0)
+        except (DuckLakeError, PublishError) as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=maintain)
+    thread.start()
+    try:
+        for _ in range(20):
+            mirror.merge(latest_of(drawn(choose)), COLUMNS, POLICY)
+            mirror.require_equal()
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures
+    log.maintain(TableAddress(None, mirror.name), 0.0)
+    mirror.require_equal()
+    lake = Lake.in_folder(tmp_path / "lake")
+    assert len(lake.rows("(FROM ducklake_snapshots('lake'))")) < 10
+    assert len(data_files(tmp_path)) < 10
+
+
+def test_files_that_no_snapshot_has_go_after_a_day(log: DuckLakeLog, tmp_path: Path) -> None:
+    mirror = MergedMirror(log, SCHEMA)
+    many = latest_of({number: ("whole", {"A": "x"}) for number in range(100)})
+    mirror.merge(many, COLUMNS, POLICY)
+    known = data_files(tmp_path)
+
+    def fail() -> None:
+        with log.committing(next_epoch(), None, is_stated=False, incomplete=[]):
+            mirror.access.append_rows(many.select(SCHEMA.names), None)  # type: ignore[arg-type]
+            raise PublishError("somewhere else")
+
+    with pytest.raises(PublishError, match="somewhere else"):
+        fail()
+    [orphan] = data_files(tmp_path) - known
+    log.maintain(TableAddress(None, mirror.name), None)
+    assert orphan.exists()
+    before = time.time() - 90_000
+    os.utime(orphan, (before, before))
+    log.maintain(TableAddress(None, mirror.name), None)
+    assert not orphan.exists()
+    mirror.require_equal()
+
+
+@pytest.mark.parametrize("served", [s3, cloud_storage, azure])
+def test_a_lake_has_its_files_in_any_object_store(
+    tmp_path: Path, served: Callable[[], object]
+) -> None:
+    with served() as store:  # type: ignore[attr-defined]
+        address = lake_address(
+            f"{store.path}/lake", f"sqlite:///{tmp_path}/c.sqlite", store.options
+        )
+        log = DuckLakeLog(address, Disk(tmp_path, str(tmp_path)), PIPELINE)
+        log.take_over(lambda: None)
+        mirror = MergedMirror(log, SCHEMA)
+        for first in (0, 50):
+            rows = {number: ("whole", {"A": "x"}) for number in range(first, first + 100)}
+            mirror.merge(latest_of(rows), COLUMNS, POLICY)
+        mirror.merge(latest_of({7: ("delete", {})}), COLUMNS, POLICY)
+        log.maintain(TableAddress(None, mirror.name), 0.0)
+        mirror.require_equal()
+        [[stated]] = log.reader.run(
+            "SELECT value FROM __ducklake_metadata_lake.ducklake_metadata WHERE key = 'data_path'"
+        )
+        assert stated == f"{store.path}/lake/data_files/"
+        assert store.names("lake/data_files/")
+        log.database.close()
+        log.reader.close()
+
+
+def test_a_lake_whose_files_are_elsewhere_is_refused(log: DuckLakeLog, tmp_path: Path) -> None:
+    MergedMirror(log, SCHEMA).merge(ONE, COLUMNS, POLICY)
+    other = log_of(tmp_path / "other", f"sqlite:///{tmp_path}/lake/catalog.sqlite")
+    with pytest.raises(DuckLakeError, match="the lake has its files in") as refused:
+        other.take_over(lambda: None)
+    assert refused.value.hint.startswith("Set sink.path to the folder above them")
+
+
+def test_a_successor_ends_the_commit_of_an_owner_that_is_frozen_in_it(
+    new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    url = new_postgres_url().replace("+psycopg", "")
+    former, successor = log_of(tmp_path, url), log_of(tmp_path, url)
+    former.take_over(lambda: None)
+    # As a commit does that has come so far.
+    insert = (
+        "INSERT INTO ducklake_snapshot SELECT snapshot_id + 1, snapshot_time, schema_version,"
+        " next_catalog_id, next_file_id FROM ducklake_snapshot ORDER BY 1 DESC LIMIT 1"
+    )
+    [[name]] = former.database.run(
+        "FROM postgres_query('__ducklake_metadata_lake', 'SELECT current_setting("
+        "''application_name'')')"
+    )
+    frozen = Database(url, name)
+    with closing(frozen), suppress(PublishError), frozen.transaction():
+        frozen.run(insert)
+        time.sleep(1.1)
+        assert successor.take_over(lambda: None) is None
+    with successor.committing(next_epoch(), None, is_stated=True, incomplete=[]):
+        pass
+    for one in (former, successor):
+        one.database.close()
+
+
+@pytest.mark.parametrize(
+    ("statements", "says"),
+    [((), None), (("CREATE ROLE {}", "ALTER DATABASE {} SET role = {}"), "permission denied")],
+    ids=["right", "no right"],
+)
+def test_check_names_a_right_that_the_catalog_lacks_and_makes_nothing(
+    new_postgres_url: Callable[[], str], tmp_path: Path, statements: tuple[str, ...], says: str
+) -> None:
+    url = new_postgres_url().replace("+psycopg", "")
+    with closing(Database(url, "tests")) as admin:
+        for statement in statements:
+            admin.run(statement.replace("{}", urlsplit(url).path.strip("/")))
+        log = log_of(tmp_path, url)
+        if says is None:
+            log.check()
+        else:
+            with pytest.raises((DuckLakeError, PublishError), match=says):
+                log.check()
+        assert admin.run("SELECT relname FROM pg_class WHERE relname LIKE '%slackwater%'") == []
+
+
+def test_a_catalog_that_is_not_there_is_the_users_mistake_and_a_server_is_the_worlds(
+    new_postgres_url: Callable[[], str], tmp_path: Path
+) -> None:
+    url = new_postgres_url().replace("+psycopg", "").replace("/test_", "/no_")
+    with pytest.raises(DuckLakeError, match="does not exist"):
+        log_of(tmp_path, url).check()
+    with pytest.raises(PublishError, match="Connection refused"):
+        log_of(tmp_path, "postgresql://127.0.0.1:1/x").check()
+    with pytest.raises(DuckLakeError, match="there is no lake with the catalog"):
+        log_of(tmp_path).reader.run("SELECT 1")
+    assert not (tmp_path / "lake").exists()
