@@ -63,7 +63,7 @@ class DuckLakeLooker(Looker):
                 seen = {name: rows_in(reader, _quoted(name)) for name in mixed_load.TABLES}
         except duckdb.Error as error:
             # Some are not made yet, or the catalog is not.
-            if "does not exist" not in str(error):
+            if not any(said in str(error) for said in ("does not exist", "unable to open")):
                 raise
             return set()
         self._at = datetime_to_ns(at)

@@ -194,12 +194,14 @@ class Lake(SqlDatabase):
             if folder.exists() and not os.access(folder, os.W_OK):
                 raise DuckLakeError(f"the catalog can't be written to {folder}.")
             return
-        with self._connected(self._loaded) as connection:
-            url = connection_url(self._address.catalog, self._application)
-            connection.execute(f"ATTACH {literal(url)} AS server (TYPE postgres)")
-            connection.execute("BEGIN")
-            connection.execute(f"CREATE TABLE server.{_PROBE} (number int)")
-        self.close()
+        url = connection_url(self._address.catalog, self._application)
+        try:
+            with self._connected(self._loaded) as connection:
+                connection.execute(f"ATTACH {literal(url)} AS server (TYPE postgres)")
+                connection.execute("BEGIN")
+                connection.execute(f"CREATE TABLE server.{_PROBE} (number int)")
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the connection; the next statement opens another one."""
