@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,6 +55,8 @@ class DuckLakeLooker(Looker):
 
     def look_now(self) -> set[str]:
         """Compare all mirrors, if they have advanced."""
+        # DuckDB starts anew at each look.
+        time.sleep(1)
         try:
             with self._lake.opened() as reader:
                 query = "SELECT MAX(low_watermark) AS at FROM _slackwater"
