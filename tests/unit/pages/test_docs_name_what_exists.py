@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from slackwater.config.settings import Settings
 from slackwater.setting_values import keys_of
-from tests.support.repository import DOCS, ROOT
+from tests.support.repository import DOCS, ROOT, parsed
 
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
 # These describe the code itself; the others are for users. Each with a number of names that it has
@@ -49,28 +50,27 @@ def members(body: list[ast.stmt], within: str) -> Iterator[str]:
                     yield f"{within}.{target.id}"
 
 
-def defined_names() -> set[str]:
+@cache
+def defined_names() -> frozenset[str]:
     """Every dotted name in the code, and each of its endings: scheduler.lineage.roots, roots."""
     names: set[str] = set()
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             module = module.removesuffix(".__init__")
-            for name in (module, *members(ast.parse(path.read_text()).body, module)):
+            for name in (module, *members(parsed(path).body, module)):
                 parts = name.split(".")
                 names |= {".".join(parts[start:]) for start in range(len(parts))}
                 names.add(f"slackwater.{name}")
-    return names
+    return frozenset(names)
 
 
-DEFINED = defined_names()
-
-
-def setting_keys() -> set[str]:
+@cache
+def setting_keys() -> frozenset[str]:
     keys: set[str] = set()
     for section, field in Settings.model_fields.items():
         keys |= {f"{section}.{name}" for name in keys_of(field)}
-    return keys
+    return frozenset(keys)
 
 
 def dangling_name(span: str) -> bool:
@@ -84,7 +84,7 @@ def dangling_name(span: str) -> bool:
         return False
     if name.endswith(".py"):
         return not any(list((ROOT / folder).rglob(name)) for folder in FOLDERS)
-    return name not in DEFINED | setting_keys()
+    return name not in defined_names() | setting_keys()
 
 
 def dangling_path(text: str) -> bool:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from textwrap import dedent
 
-from tests.support.repository import ROOT
+from tests.support.repository import ROOT, parsed
 
 FOLDERS = ("reader", "state", "scheduler", "spark_sink", "slackwater", "tests", "bench", "deploy")
 # With one dot only it may be a column, a file or a setting of Spark's as well.
@@ -18,7 +18,7 @@ FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.p
 
 
 def strings(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
@@ -47,7 +47,7 @@ def named_in(text: str) -> set[str]:
 def names_of_module(path: Path) -> frozenset[str]:
     """The names that a module defines or imports: a test replaces either."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
