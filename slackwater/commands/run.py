@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ import structlog
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from slackwater.commands.descriptor_limit import raise_descriptor_limit
 from slackwater.commands.spark import spark_of
 from slackwater.config.settings import Settings
 from slackwater.extras import require_extras
@@ -34,8 +34,6 @@ from slackwater.pipeline.supervisor import PipelineSupervisor
 _log = structlog.get_logger("slackwater.commands.run")
 
 _POLL_S: Final = 0.1
-# Some programs check each descriptor that they may have, and a hard limit may be a billion.
-_DESCRIPTORS_MAX: Final = 65_536
 
 
 def run(
@@ -129,14 +127,6 @@ def _started(pipelines: Sequence[Settings], signalled: TerminationSignals) -> Sp
     finally:
         if threading.current_thread() is threading.main_thread():
             signalled.listen()
-
-
-def raise_descriptor_limit() -> None:
-    """Raise this process's limit of descriptors, which Spark, stores and sinks need."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class _LogLines(Observer):

@@ -168,7 +168,7 @@ def service_account(file: Path) -> Iterator[list[str]]:
         "token_uri": f"http://127.0.0.1:{server.server_port}/token",
     }
     file.write_text(json.dumps(account))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield asked

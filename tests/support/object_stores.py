@@ -309,7 +309,7 @@ def listening(application: Application) -> Iterator[str]:
     """Answer for the time of the context, and yield the address."""
     server = make_server("127.0.0.1", 0, application, threaded=True)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

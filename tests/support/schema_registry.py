@@ -106,7 +106,7 @@ def running_registry() -> Iterator[tuple[Registry, str]]:
             """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield registry, f"http://127.0.0.1:{server.server_port}"

@@ -166,7 +166,7 @@ def test_of_several_pipelines_one_is_named_where_only_one_is_meant(
 ) -> None:
     # Nobody listens there, for which half a minute is waited, and the store has neither.
     monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:1")
-    monkeypatch.setattr(Connection.retry, "__kwdefaults__", {"seconds_max": 0.5})
+    monkeypatch.setattr(Connection.retry, "__kwdefaults__", {"seconds_max": 0.1})
     monkeypatch.chdir(tmp_path)
     sinks = {
         name: {"path": str(tmp_path / name), "checkpoint": str(tmp_path / f"{name}-c")}

@@ -33,8 +33,10 @@ TOKEN = "a-token-of-many-characters"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    with served(tmp_path_factory.mktemp("server")) as place:
-        yield place
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slackwater.monitoring.http_server._LOOK_EVERY_S", 0.1)
+        with served(tmp_path_factory.mktemp("server")) as place:
+            yield place
 
 
 def is_closed(connection: socket.socket, seconds_max: float = 30) -> bool:
@@ -93,7 +95,7 @@ def test_a_probe_is_answered_while_others_ask_again_and_again_and_take_no_answer
     thread = threading.Thread(target=ask)
     thread.start()
     try:
-        time.sleep(2)
+        time.sleep(1)
         for _ in range(3):
             assert get(server, "/healthz")[0] == 200
     finally:
@@ -104,7 +106,7 @@ def test_a_probe_is_answered_while_others_ask_again_and_again_and_take_no_answer
 def test_a_request_that_is_never_whole_is_not_waited_for(
     server: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.monitoring.http_server._REQUEST_S_MAX", 1.0)
+    monkeypatch.setattr("slackwater.monitoring.http_server._REQUEST_S_MAX", 0.3)
     slow = socket.create_connection(server, timeout=20)
     after = socket.create_connection(server, timeout=20)
     after.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea")
@@ -126,8 +128,8 @@ def test_a_request_that_is_never_whole_is_not_waited_for(
 def test_an_answer_that_nobody_takes_is_not_waited_for(
     server: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.monitoring.http_server._REQUEST_S_MAX", 1.0)
-    monkeypatch.setattr("slackwater.monitoring.http_server._ANSWER_S_MAX", 1.0)
+    monkeypatch.setattr("slackwater.monitoring.http_server._REQUEST_S_MAX", 0.3)
+    monkeypatch.setattr("slackwater.monitoring.http_server._ANSWER_S_MAX", 0.3)
     with socket.socket() as lazy:
         before = descriptors()
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
@@ -173,7 +175,8 @@ def test_a_thousand_malformed_requests_log_a_line(
 def test_a_server_without_a_free_descriptor_logs_a_line_and_goes_on(
     server: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accept, until = socket.socket.accept, time.monotonic() + 2
+    monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", 0.1)
+    accept, until = socket.socket.accept, time.monotonic() + 0.5
 
     def refused(listening: socket.socket) -> Any:
         if time.monotonic() < until:
@@ -386,7 +389,7 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 LIMITED = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 2_048))
-from slackwater.commands.run import raise_descriptor_limit
+from slackwater.commands.descriptor_limit import raise_descriptor_limit
 raise_descriptor_limit()
 raise_descriptor_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
