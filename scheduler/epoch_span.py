@@ -180,8 +180,13 @@ def _fit(points: Sequence[tuple[float, float]]) -> _Line:
     The distance is that of the logarithms: an outlier counts by its ratio, wherever it lies. Of
     lines that fit equally well it is the one with the least fixed part.
     """
-    lines = [_Line(line.fixed, line.slope, _error(line, points)) for line in _lines(points)]
-    error_max = min(line.error for line in lines) + _ERROR_TOLERANCE * len(points)
+    lines = []
+    error_max = math.inf
+    for line in _lines(points):
+        error = _error(line, points, error_max)
+        if error <= error_max:
+            lines.append(_Line(line.fixed, line.slope, error))
+            error_max = min(error_max, error + _ERROR_TOLERANCE * len(points))
     return min((line for line in lines if line.error <= error_max), key=lambda line: line.fixed)
 
 
@@ -199,10 +204,13 @@ def _lines(points: Sequence[tuple[float, float]]) -> Iterator[_Line]:
                 yield _Line(fixed, slope)
 
 
-def _error(line: _Line, points: Sequence[tuple[float, float]]) -> float:
+def _error(line: _Line, points: Sequence[tuple[float, float]], error_max: float) -> float:
+    """Return how far the points are from a line, or only that it is more than some error."""
     total = 0.0
     for x, y in points:
         expected = max(_SECONDS_LEAST, line.fixed + line.slope * x)
         ratio = math.log(max(_SECONDS_LEAST, y) / expected)
         total += ratio if ratio > 0 else -ratio * _FASTER_WEIGHT
+        if total > error_max:
+            break
     return total
