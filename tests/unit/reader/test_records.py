@@ -34,15 +34,24 @@ from tests.support.spanner_messages import (
 
 MICROSECONDS = st.integers(0, 4_000_000_000_000_000).map(lambda us: us * 1000)
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
-JSON_VALUES = st.recursive(
+JSON_SCALARS = (
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=6,
+    | TEXT
 )
+
+
+def json_values(depth: int) -> st.SearchStrategy[Any]:
+    """As st.recursive makes them, which draws each several times to limit its size."""
+    if depth == 0:
+        return JSON_SCALARS
+    inner = json_values(depth - 1)
+    return JSON_SCALARS | st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3)
+
+
+JSON_VALUES = json_values(3)
 JSON_OBJECT = st.dictionaries(TEXT, JSON_VALUES, max_size=4).map(
     lambda of: json.dumps(of, ensure_ascii=False, separators=(",", ":"))
 )
