@@ -15,7 +15,7 @@ RULES := tests/unit tests/simulation/test_lineage_rules.py
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test types on-spark-42 on-spark-41 lint format lock jars newest audit docs release bench faults clean
+.PHONY: help install demo check quick test types on-spark-42 on-spark-41 lint format lock jars newest audit docs release bench faults clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -59,8 +59,10 @@ demo: install ## Show the main job on the emulator, and check its output
 check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/pytest -q -n auto $(RULES) tests/test_house.py
+	@$(MAKE) --no-print-directory -j 2 types quick
+
+quick:
+	@$(BIN)/pytest -q -n auto -m "not slow" $(RULES) tests/test_house.py
 
 test: install ## The source's tests on Spark 4.2, and all tests on Spark 4.1
 	@$(BIN)/python -m slackwater.pipeline.spark.java

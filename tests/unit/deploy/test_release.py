@@ -48,6 +48,7 @@ def commit(folder: Path) -> None:
     git(folder, "commit", "--quiet", "--message", "As it stands")
 
 
+@pytest.mark.slow
 def test_the_wheel_of_the_sdist_has_every_module_and_the_licence(
     repository: Path, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pyspark
+import pytest
 
 from deploy import sbom
 
@@ -36,6 +37,7 @@ def described(path: Path, ivy: Path) -> dict[str, Any]:
     return dict(component)
 
 
+@pytest.mark.slow
 def test_every_jar_of_spark_is_in_the_bill_with_a_licence(tmp_path: Path) -> None:
     packages = Path(pyspark.__file__).parents[1]
     [distribution] = packages.glob("pyspark-*.dist-info")
