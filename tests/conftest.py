@@ -1,12 +1,13 @@
 """Real servers for the tests; a missing one fails them with a message that says how to get it."""
 
+import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -23,7 +24,7 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.register_profile("long", settings.get_profile("busy"), max_examples=1_000)
 settings.load_profile("busy")
 
-pytest_plugins = [
+_FIXTURES = (
     "tests.support.browsers",
     "tests.support.delta_places",
     "tests.support.emulators",
@@ -31,7 +32,7 @@ pytest_plugins = [
     "tests.support.postgres",
     "tests.spark.sessions",
     "tests.support.stores",
-]
+)
 
 # What a JVM of the tests would compile twice, or collect side by side, takes longer than it saves.
 # And the default sizes are for other programs: with the code cache full, methods were dropped and
@@ -54,13 +55,20 @@ _SLOW = (
 # After the others of their folder, whose Spark is ended for theirs.
 _WITH_OTHER_SPARK = ("test_pipeline_session", "test_source")
 
-_CLASSES = BUILD / f"classes-{pyspark.__version__}.jsa"
+_CLASSES = BUILD / f"classes-{importlib.metadata.version('pyspark')}.jsa"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make Spark start sooner; the archive for it takes as long as half a dozen starts save."""
-    is_of_all_tests = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    """Load the fixtures where tests run, and make Spark start sooner.
+
+    What only hands the tests to its workers does not wait for all that the fixtures need. The
+    archive for Spark takes as long as half a dozen starts save.
+    """
     is_worker = hasattr(config, "workerinput")
+    if is_worker or not config.getoption("numprocesses", None):
+        for name in _FIXTURES:
+            config.pluginmanager.import_plugin(name)
+    is_of_all_tests = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if is_of_all_tests and not is_worker and not _is_fresh():
         _CLASSES.unlink(missing_ok=True)
         made = [sys.executable, "-m", "slackwater.cli", "class-archive", str(_CLASSES)]
@@ -71,7 +79,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _is_fresh() -> bool:
     """Return whether the archive is newer than the jars; the JVM ignores one that is not."""
-    installed = Path(pyspark.__file__).stat().st_mtime
+    spark = importlib.util.find_spec("pyspark")
+    assert spark is not None
+    assert spark.origin is not None
+    installed = Path(spark.origin).stat().st_mtime
     return _CLASSES.exists() and _CLASSES.stat().st_mtime > installed
 
 
