@@ -30,6 +30,7 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator_database import update_ddl
+from slackwater.spark_sink.sinks.registry import parse_sink_settings
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.outputs.in_ducklake import DuckLakeLooker
 from tests.outputs.in_postgresql import PostgresqlLooker
@@ -164,10 +165,7 @@ def run(
         service.kill()
         connection.close()
     looker.look_at_the_end()
-    logged = Path(pipeline_settings["sink"]["path"])
-    if not logged.exists():
-        # In a database, with the log beside the checkpoint.
-        logged = folder / "checkpoint-log"
+    logged = Path(parse_sink_settings(pipeline_settings["sink"]).place_path)
     lines = sorted((logged / "_watermarks").glob("*.json"))[-1].read_text()
     # Whole microseconds, half of one before the low watermark.
     assert parse_rfc3339(json.loads(lines.splitlines()[-1])["low_watermark"]) + 1_000 > end_ns
