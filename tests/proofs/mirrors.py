@@ -29,8 +29,8 @@ from typing import Any, Final
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
-from slackwater.testing.emulator_database import update_ddl
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
+from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.outputs.in_ducklake import DuckLakeLooker
 from tests.outputs.in_postgresql import PostgresqlLooker
