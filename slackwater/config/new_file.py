@@ -265,7 +265,8 @@ def _sink_comments(choice: SinkChoice) -> dict[str, str]:
         "topic": "{table} stands for the table's full name.",
         "options": "Options of Kafka's client.",
         "path": choice.folder_meaning,
-        "catalog": "The lake's catalog. With readers on other machines use PostgreSQL.",
+        "catalog": "The lake's catalog, which its files need. In a container, or with readers on"
+        " other machines, use PostgreSQL.",
         "checkpoint": "Spark's checkpoint, of this pipeline alone. It and what was written belong"
         " together.",
     }

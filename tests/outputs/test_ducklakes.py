@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -16,6 +17,7 @@ import pytest
 from slackwater.spark_sink.errors import DuckLakeError, PublishError
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.tables.by_transaction.names import TableAddress
+from slackwater.spark_sink.tables.in_ducklake import lake as lake_module
 from slackwater.spark_sink.tables.in_ducklake.address import lake_address
 from slackwater.spark_sink.tables.in_ducklake.ducklake_log import DuckLakeLog
 from slackwater.spark_sink.tables.in_postgresql.database import Database
@@ -45,6 +47,12 @@ def log(tmp_path: Path) -> Iterator[DuckLakeLog]:
     log.reader.close()
 
 
+def again(log: DuckLakeLog) -> DuckLakeLog:
+    """Have the next round of maintenance be due."""
+    log._cleaned_at = -math.inf
+    return log
+
+
 def data_files(folder: Path) -> set[Path]:
     return set((folder / "lake" / "data_files").rglob("*.parquet"))
 
@@ -56,7 +64,7 @@ def test_a_lake_is_maintained_while_epochs_land(log: DuckLakeLog, tmp_path: Path
     def maintain() -> None:
         try:
             while not stop.is_set():
-                log.maintain(TableAddress(None, mirror.name), 0.0)
+                again(log).maintain(TableAddress(None, mirror.name), 0.0)
         except (DuckLakeError, PublishError) as error:
             failures.append(error)
 
@@ -70,11 +78,19 @@ def test_a_lake_is_maintained_while_epochs_land(log: DuckLakeLog, tmp_path: Path
         stop.set()
         thread.join()
     assert not failures
-    log.maintain(TableAddress(None, mirror.name), 0.0)
+    again(log).maintain(TableAddress(None, mirror.name), 0.0)
     mirror.require_equal()
     lake = Lake.in_folder(tmp_path / "lake")
     assert len(lake.rows("(FROM ducklake_snapshots('lake'))")) < 10
-    assert len(data_files(tmp_path)) < 10
+    # Readers of a version that has gone have a day to end.
+    log.database.run(
+        "UPDATE __ducklake_metadata_lake.ducklake_files_scheduled_for_deletion"
+        " SET schedule_start = '2026-01-31 09:00:00+00'"
+    )
+    before = data_files(tmp_path)
+    again(log).maintain(TableAddress(None, mirror.name), 0.0)
+    assert len(data_files(tmp_path)) < min(10, len(before))
+    mirror.require_equal()
 
 
 def test_files_that_no_snapshot_has_go_after_a_day(log: DuckLakeLog, tmp_path: Path) -> None:
@@ -94,10 +110,81 @@ def test_files_that_no_snapshot_has_go_after_a_day(log: DuckLakeLog, tmp_path: P
     log.maintain(TableAddress(None, mirror.name), None)
     assert orphan.exists()
     before = time.time() - 90_000
-    os.utime(orphan, (before, before))
-    log.maintain(TableAddress(None, mirror.name), None)
+    for file in data_files(tmp_path):
+        os.utime(file, (before, before))
+    again(log).maintain(TableAddress(None, mirror.name), None)
     assert not orphan.exists()
     mirror.require_equal()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+def test_a_version_can_be_read_for_as_long_as_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    log = log_of(tmp_path)
+    log.take_over(lambda: None)
+    mirror, lake = MergedMirror(log, SCHEMA), Lake.in_folder(tmp_path / "lake")
+    for _ in range(3):
+        many = latest_of({number: ("whole", {"A": "x"}) for number in range(100)})
+        mirror.merge(many, COLUMNS, POLICY)
+    files, snapshots = data_files(tmp_path), "(FROM ducklake_snapshots('lake'))"
+    before = len(lake.rows(snapshots))
+    log.maintain(TableAddress(None, mirror.name), 3_600.0)
+    assert len(lake.rows(snapshots)) >= before
+    assert files <= data_files(tmp_path)
+    log.database.run(
+        "UPDATE __ducklake_metadata_lake.ducklake_snapshot SET snapshot_time ="
+        " (now() - INTERVAL '61 minutes')::text WHERE snapshot_id < 4"
+    )
+    again(log).maintain(TableAddress(None, mirror.name), 3_600.0)
+    kept = {row["snapshot_id"] for row in lake.rows(snapshots)}
+    assert min(kept) == 4
+    for one in (log.database, log.reader):
+        one.close()
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_what_does_not_fit_into_memory_is_no_other_lakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_module, "_MEMORY_MAX", "24MB")
+    logs = [log_of(tmp_path / name) for name in "ab"]
+    for log in logs:
+        log.take_over(lambda: None)
+
+    def made(log: DuckLakeLog, factor: int) -> None:
+        log.database.run(
+            f"CREATE TEMP TABLE large AS SELECT n * {factor} AS i, repeat('x', 200) || n AS x"
+            " FROM range(300000) AS r(n)"
+        )
+
+    made(logs[0], 1)
+    made(logs[1], 7)
+
+    def require_same(log: DuckLakeLog, factor: int) -> None:
+        same = f"x = repeat('x', 200) || (i // {factor})"
+        rows = log.database.run(f"SELECT count(*), bool_and({same}) FROM large")
+        assert rows == [(300_000, True)]
+
+    require_same(logs[0], 1)
+    require_same(logs[1], 7)
+    logs[1].database.close()
+    require_same(logs[0], 1)
+    logs[0].database.close()
+
+
+def test_a_new_catalog_is_refused_beside_the_files_of_another(
+    log: DuckLakeLog, tmp_path: Path
+) -> None:
+    many = latest_of({number: ("whole", {"A": "x"}) for number in range(100)})
+    MergedMirror(log, SCHEMA).merge(many, COLUMNS, POLICY)
+    for _ in range(2):
+        other = log_of(tmp_path, f"sqlite:///{tmp_path}/new.sqlite")
+        with pytest.raises(DuckLakeError, match="has files, and the catalog is a new one"):
+            other.take_over(lambda: None)
 
 
 @pytest.mark.parametrize("served", [s3, cloud_storage, azure])
@@ -152,7 +239,6 @@ def test_a_successor_ends_the_commit_of_an_owner_that_is_frozen_in_it(
     frozen = Database(url, name)
     with closing(frozen), suppress(PublishError), frozen.transaction():
         frozen.run(insert)
-        time.sleep(1.1)
         assert successor.take_over(lambda: None) is None
     with successor.committing(next_epoch(), None, is_stated=True, incomplete=[]):
         pass

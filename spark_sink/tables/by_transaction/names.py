@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from slackwater.spark_sink.errors import TableNameError
@@ -25,6 +26,11 @@ class TableAddress:
         """The name that SQL has for it."""
         parts = [self.name] if self.schema is None else [self.schema, self.name]
         return ".".join(map(identifier, parts))
+
+
+def digest(text: str) -> str:
+    """Return a short name that no other text has."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def identifier(name: str) -> str:

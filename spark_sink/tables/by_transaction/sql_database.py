@@ -93,6 +93,22 @@ class SqlDatabase(ABC):
             self._is_begun = False
 
 
+def as_they_come(reader: pa.RecordBatchReader, database: str) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a query; the driver's errors are not its own here.
+
+    Args:
+        reader: the rows.
+        database: the kind of database, for the message.
+
+    Raises:
+        PublishError: they end in the middle.
+    """
+    try:
+        yield from reader
+    except (OSError, pa.ArrowException) as error:
+        raise PublishError(f"{database}: {' '.join(str(error).split())}.") from error
+
+
 def one(rows: Sequence[tuple[Any, ...]]) -> Any:
     """Return the only value of the only row."""
     [[value]] = rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater.spark_sink.errors import DuckLakeError
+from slackwater.spark_sink.errors import DuckLakeError, PostgresqlError
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.tables.by_transaction.names import literal
@@ -16,6 +16,10 @@ from slackwater.spark_sink.tables.in_postgresql.address import connection_url, r
 _SQLITE: Final = "sqlite:///"
 # In milliseconds: a commit of another process takes less.
 _BUSY_MAX: Final = 30_000
+# As of an epoch in PostgreSQL: a role's limits, and others' locks, do not hold it up for ever.
+_SESSION: Final = (
+    "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c lock_timeout=30s"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class LakeAddress:
             f"CREATE_IF_NOT_EXISTS {str(is_made).lower()}",
         ]
         if self.is_in_postgresql:
-            catalog = f"postgres:{connection_url(self.catalog, application)}"
+            catalog = f"postgres:{connection_url(self.catalog, application, _SESSION)}"
         else:
             catalog = f"sqlite:{self.catalog_file}"
             options += ["META_JOURNAL_MODE 'WAL'", f"META_BUSY_TIMEOUT {_BUSY_MAX}"]
@@ -72,7 +76,7 @@ def lake_address(path: str, catalog: str | None, options: Mapping[str, str]) -> 
         options: of the object store with the path.
 
     Raises:
-        DuckLakeError, PostgresqlError: there can't be one.
+        DuckLakeError: there can't be one.
     """
     if catalog is None and is_object_store(path):
         raise DuckLakeError(
@@ -85,5 +89,8 @@ def lake_address(path: str, catalog: str | None, options: Mapping[str, str]) -> 
     elif catalog.startswith(_SQLITE):
         catalog = f"{_SQLITE}{os.path.abspath(catalog.removeprefix(_SQLITE))}"
     else:
-        require_url(catalog)
+        try:
+            require_url(catalog)
+        except PostgresqlError as error:
+            raise DuckLakeError(error.message.replace("path", "catalog", 1), error.hint) from error
     return LakeAddress(catalog, f"{folder}/data_files", options)

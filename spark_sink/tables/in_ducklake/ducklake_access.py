@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_transaction.names import identifier, literal
+from slackwater.spark_sink.tables.by_transaction.names import digest, identifier, literal
 from slackwater.spark_sink.tables.by_transaction.row_merge import RowMerge, staged_rows
 from slackwater.spark_sink.tables.by_transaction.transaction_access import TransactionAccess
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY
 from slackwater.spark_sink.tables.in_ducklake.ducklake_log import MAIN, DuckLakeLog
 from slackwater.spark_sink.tables.in_ducklake.lake import ARRIVING, CATALOG
-from slackwater.spark_sink.tables.in_postgresql.address import digest
 from slackwater.spark_sink.tables.table_access import schema_of_missing
 from slackwater.spark_sink.tables.table_changes import (
     SOURCE_TABLE_PROPERTY,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,7 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from slackwater.spark_sink.errors import DuckLakeError, PublishError
 from slackwater.spark_sink.output.epoch_place import EpochPlace
-from slackwater.spark_sink.tables.by_transaction.names import TableAddress, literal
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress, digest, literal
 from slackwater.spark_sink.tables.by_transaction.sql_database import one
 from slackwater.spark_sink.tables.by_transaction.transaction_log import (
     CHUNKS,
@@ -21,7 +24,6 @@ from slackwater.spark_sink.tables.by_transaction.transaction_log import (
 )
 from slackwater.spark_sink.tables.in_ducklake.address import LakeAddress
 from slackwater.spark_sink.tables.in_ducklake.lake import CATALOG, Lake
-from slackwater.spark_sink.tables.in_postgresql.address import digest
 from slackwater.timestamp import datetime_to_rfc3339
 
 _TABLES: Final = (
@@ -32,6 +34,7 @@ _TABLES: Final = (
 # While a former owner commits, or another pipeline.
 _CLAIM_S_MAX: Final = 60
 _DAY_S: Final = 86_400
+_CLEANED_EVERY_S: Final = 30
 MAIN: Final = "main"
 
 
@@ -50,11 +53,14 @@ class DuckLakeLog(TransactionLog[Lake]):
 
     def __init__(self, address: LakeAddress, place: EpochPlace, pipeline: str) -> None:
         reader = Lake(address, f"reading {pipeline}")
-        database = Lake(address, f"writing {digest(pipeline)}", is_made=True)
+        # Former owners' connections are known by the beginning.
+        self._writing = f"writing {digest(pipeline)}"
+        database = Lake(address, f"{self._writing} {uuid.uuid4().hex}", is_made=True)
         super().__init__(database, reader, place, pipeline)
         self._address = address
         # Of commits and maintenance: of two, the catalog would refuse one.
         self._changing = RLock()
+        self._cleaned_at = -math.inf
 
     def _claim(self) -> datetime | None:
         """Make the log's tables, and state this owner; see TransactionLog."""
@@ -72,23 +78,30 @@ class DuckLakeLog(TransactionLog[Lake]):
         with self.making():
             for statement in _TABLES:
                 self.database.run(statement)
+            # Two that claimed it for the first time may have left two rows.
             rows = self.database.run(
-                f"SELECT low_watermark FROM {MARKS} WHERE pipeline = $1", self.pipeline
+                f"SELECT low_watermark, incomplete FROM {MARKS} WHERE pipeline = $1"
+                " ORDER BY low_watermark DESC NULLS LAST",
+                self.pipeline,
             )
-            claim = f"UPDATE {MARKS} SET owner = $2 WHERE pipeline = $1"
-            if not rows:
-                claim = f"INSERT INTO {MARKS} (pipeline, owner) VALUES ($1, $2)"
-            self.database.run(claim, self.pipeline, self.owner)
-        return rows[0][0] if rows else None
+            latest, incomplete = rows[0] if rows else (None, None)
+            self.database.run(f"DELETE FROM {MARKS} WHERE pipeline = $1", self.pipeline)
+            self.database.run(
+                f"INSERT INTO {MARKS} VALUES ($1, $2, $3::timestamptz, $4::text::json)",
+                *(self.pipeline, self.owner, latest, incomplete),
+            )
+        claimed: datetime | None = latest
+        return claimed
 
     def _end_former(self) -> None:
         """End a former owner's transaction in PostgreSQL: frozen, it would hold the catalog."""
         if self._address.is_in_postgresql:
             statement = (
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name = current_setting('application_name')"
+                f" WHERE starts_with(application_name, {literal(self._writing)})"
+                " AND application_name != current_setting('application_name')"
                 " AND datname = current_database() AND usename = current_user"
-                " AND pid != pg_backend_pid() AND xact_start < now() - interval '1 second'"
+                " AND xact_start IS NOT NULL"
             )
             self.database.run(f"FROM postgres_query({literal(CATALOG)}, {literal(statement)})")
 
@@ -159,18 +172,35 @@ class DuckLakeLog(TransactionLog[Lake]):
         Raises:
             DuckLakeError, PublishError: see SqlDatabase.run().
         """
-        for of in (table, TableAddress(None, MARKS)):
-            schema, name = literal(of.schema or MAIN), literal(of.name)
-            self._call(
-                f"ducklake_flush_inlined_data('lake', schema_name => {schema},"
-                f" table_name => {name})"
-            )
-            self._call(f"ducklake_rewrite_data_files('lake', {name}, schema => {schema})")
-            self._call(f"ducklake_merge_adjacent_files('lake', {name}, schema => {schema})")
+        self._compact(table)
+        now = time.monotonic()
+        # Of all tables that are maintained one after the other, with the first.
+        if now - self._cleaned_at >= _CLEANED_EVERY_S:
+            self._cleaned_at = now
+            self._clean(keep_s)
+
+    def _compact(self, table: TableAddress) -> None:
+        schema, name = literal(table.schema or MAIN), literal(table.name)
+        self._call(
+            f"ducklake_flush_inlined_data('lake', schema_name => {schema}, table_name => {name})"
+        )
+        self._call(f"ducklake_rewrite_data_files('lake', {name}, schema => {schema})")
+        self._call(f"ducklake_merge_adjacent_files('lake', {name}, schema => {schema})")
+
+    def _clean(self, keep_s: float | None) -> None:
+        """Remove what no version needs that can be read; see maintain()."""
+        self._compact(TableAddress(None, MARKS))
         if keep_s is not None:
-            before = f"older_than => now() - INTERVAL '{keep_s} seconds'"
-            self._call(f"ducklake_expire_snapshots('lake', {before})")
-            self._remove(f"ducklake_cleanup_old_files('lake', {before})")
+            # DuckLake compares times in SQLite as texts of two kinds, which are right by days.
+            kept = f"now() - INTERVAL '{keep_s} seconds'"
+            snapshots = self.database.run(
+                f"SELECT snapshot_id, snapshot_time < {kept} FROM ducklake_snapshots('lake')"
+                " ORDER BY snapshot_id"
+            )
+            if old := [number for number, is_old in snapshots[:-1] if is_old]:
+                self._call(f"ducklake_expire_snapshots('lake', versions => {old})")
+            before = f"date_trunc('day', {kept}) - INTERVAL '1 microsecond'"
+            self._remove(f"ducklake_cleanup_old_files('lake', older_than => {before})")
         # Of processes that were killed, and of commits that failed.
         before = f"older_than => now() - INTERVAL '{_DAY_S} seconds'"
         self._remove(f"ducklake_delete_orphaned_files('lake', {before})")

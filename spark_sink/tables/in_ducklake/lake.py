@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from slackwater.spark_sink.errors import DuckLakeError, PublishError
 from slackwater.spark_sink.tables.by_transaction.names import literal
-from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
+from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase, as_they_come
 from slackwater.spark_sink.tables.in_ducklake.address import LakeAddress
 from slackwater.spark_sink.tables.in_ducklake.lake_files import ROOT, LakeFiles
 from slackwater.spark_sink.tables.in_postgresql.address import connection_url
@@ -28,7 +28,7 @@ _MEMORY_MAX: Final = "1GB"
 _THREADS: Final = 2
 _EXTENSIONS: Final = ("ducklake", "sqlite_scanner", "postgres_scanner")
 # The rows that a statement reads.
-ARRIVING: Final = "arriving"
+ARRIVING: Final = "_slackwater_arriving"
 # The name of the lake's catalog in DuckDB.
 CATALOG: Final = "__ducklake_metadata_lake"
 _PROBE: Final = "_slackwater_probe"
@@ -69,7 +69,10 @@ class Lake(SqlDatabase):
     def batches(self, query: str, *values: Any) -> Iterator[pa.RecordBatchReader]:
         """Provide the rows of a query, as they come; see SqlDatabase."""
         with self._connected() as connection:
-            yield connection.execute(query, list(values) or None).to_arrow_reader(_ROWS_AT_ONCE)
+            result = connection.execute(query, list(values) or None)
+            reader = result.to_arrow_reader(_ROWS_AT_ONCE)
+            rows = as_they_come(reader, "DuckLake")
+            yield pa.RecordBatchReader.from_batches(reader.schema, rows)
 
     def run_with(
         self, statement: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema
@@ -125,6 +128,9 @@ class Lake(SqlDatabase):
                 if self._connection is None:
                     self._connection = (connect or self._connect)()
                 yield self._connection
+            except PublishError:
+                self.close()
+                raise
             except duckdb.Error as error:
                 message = f"DuckLake: {' '.join(str(error).split()).rstrip('.')}."
                 if _is_refused(error, message):
@@ -152,12 +158,18 @@ class Lake(SqlDatabase):
         """Have the lake state where its files are, if it is new, and require that it does."""
         root = f"{self._address.files}/"
         metadata = f"{CATALOG}.ducklake_metadata"
+        query = f"SELECT value FROM {metadata} WHERE key = 'data_path'"
         if self._is_made:
+            is_new = connection.execute(query).fetchall() == [(ROOT,)]
+            if is_new and self._files.find("files/"):
+                raise DuckLakeError(
+                    f"{root} has files, and the catalog is a new one.",
+                    "Restore the catalog, or set sink.path to another folder",
+                )
             connection.execute(
                 f"UPDATE {metadata} SET value = $1 WHERE key = 'data_path' AND value = $2",
                 [root, ROOT],
             )
-        query = f"SELECT value FROM {metadata} WHERE key = 'data_path'"
         [[stated]] = connection.execute(query).fetchall()
         if stated != root:
             raise DuckLakeError(
@@ -169,18 +181,21 @@ class Lake(SqlDatabase):
         """Return DuckDB with what it needs to reach the lake."""
         import duckdb
 
+        self._spilled = tempfile.TemporaryDirectory(prefix="slackwater-")
         connection = duckdb.connect(
             config={
                 "memory_limit": _MEMORY_MAX,
                 "threads": _THREADS,
-                "temp_directory": tempfile.gettempdir(),
+                # Of its own: DuckDB's names of files there are always the same.
+                "temp_directory": self._spilled.name,
                 "autoinstall_known_extensions": False,
             }
         )
         connection.execute("LOAD icu")
         for extension in _EXTENSIONS:
             connection.load_extension(extension_file(extension))
-        connection.execute("SET TimeZone = 'UTC'")
+        # Also of the connection to the catalog, in which SQLite has times as texts.
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
         return connection
 
     def check(self) -> None:
@@ -190,9 +205,12 @@ class Lake(SqlDatabase):
             DuckLakeError, PublishError: it can't, or does not answer.
         """
         if not self._address.is_in_postgresql:
-            folder = Path(self._address.catalog_file).parent
-            if folder.exists() and not os.access(folder, os.W_OK):
-                raise DuckLakeError(f"the catalog can't be written to {folder}.")
+            file = Path(self._address.catalog_file)
+            if file.exists():
+                self.run("SELECT 1")
+            folder = next(parent for parent in file.parents if parent.exists())
+            if not os.access(folder, os.W_OK):
+                raise DuckLakeError(f"the catalog {file} can't be written to {folder}.")
             return
         url = connection_url(self._address.catalog, self._application)
         try:
@@ -209,6 +227,7 @@ class Lake(SqlDatabase):
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
+                self._spilled.cleanup()
 
 
 def _is_refused(error: Exception, message: str) -> bool:

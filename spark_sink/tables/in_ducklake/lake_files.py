@@ -59,19 +59,23 @@ class LakeFiles(FsspecStore):
     def _open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> BufferedFile:
         if self._folder is None or mode == "rb":
             return super()._open(path, mode, *args, **kwargs)
-        return _DurableFile(self, path, "wb", file=self._folder / self._split_path(path)[1])
+        file = self._folder / self._split_path(path)[1]
+        return _DurableFile(self, path, "wb", file=file, root=self._folder.parent)
 
 
 class _DurableFile(BufferedFile):
     """A file on a disk that is there after a power failure once it is closed."""
 
-    def __init__(self, *args: Any, file: Path, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, file: Path, root: Path, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._file = file
+        # Some may be new.
+        self._folders = [folder for folder in file.parents if folder.is_relative_to(root)]
 
     def close(self) -> None:
         was_closed = self.closed
         super().close()
         if not was_closed:
             sync(self._file)
-            sync(self._file.parent)
+            for folder in self._folders:
+                sync(folder)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.formats import POSTGRESQL
+from slackwater.spark_sink.tables.by_transaction.names import digest
 
 # In bytes; PostgreSQL cuts longer names (its documentation, "Identifiers and Key Words").
 NAME_MAX: Final = 63
@@ -20,11 +20,6 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
-
-
-def digest(text: str) -> str:
-    """Return a short name that no other text has."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def require_url(path: str) -> None:
@@ -41,12 +36,13 @@ def require_url(path: str) -> None:
         )
 
 
-def connection_url(path: str, application: str) -> str:
+def connection_url(path: str, application: str, options: str = "") -> str:
     """Return the URL to connect to.
 
     Args:
         path: the database's.
         application: names the connection to the server.
+        options: more of the session, as in -c jit=off.
     """
     url = urlsplit(path)
     # Not parse_qsl(): to libpq a plus is a plus.
@@ -57,5 +53,7 @@ def connection_url(path: str, application: str) -> str:
         application = f"{application[: NAME_MAX - 17]} {digest(application)}"
     # The driver sends texts in UTF-8, whatever the environment says.
     own = {"application_name": application, "client_encoding": "UTF8"}
+    if options:
+        own["options"] = f"{asked.get('options', '')} {options}".strip()
     query = urlencode({**_DEFAULTS, **asked, **own}, quote_via=quote)
     return urlunsplit(url._replace(query=query))

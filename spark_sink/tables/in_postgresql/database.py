@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from slackwater.spark_sink.errors import PostgresqlError, PublishError
 from slackwater.spark_sink.tables.by_transaction.names import TableAddress
-from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
+from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase, as_they_come
 from slackwater.spark_sink.tables.in_postgresql.address import connection_url
 
 if TYPE_CHECKING:
@@ -84,14 +84,8 @@ class Database(SqlDatabase):
         with self._cursor() as cursor:
             cursor.execute(query, list(values) or None)
             reader = cursor.fetch_record_batch()
-            yield pa.RecordBatchReader.from_batches(reader.schema, self._coming(reader))
-
-    def _coming(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield what comes. The driver's errors are not its own here."""
-        try:
-            yield from reader
-        except (OSError, pa.ArrowException) as error:
-            raise PublishError(f"PostgreSQL: {' '.join(str(error).split())}.") from error
+            rows = as_they_come(reader, "PostgreSQL")
+            yield pa.RecordBatchReader.from_batches(reader.schema, rows)
 
     def copy(self, table: TableAddress, rows: pa.RecordBatchReader) -> None:
         """Append rows to a table, by COPY; see run()."""

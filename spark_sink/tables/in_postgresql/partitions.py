@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from slackwater.spark_sink.tables.by_transaction.names import TableAddress
-from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX, digest
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress, digest
+from slackwater.spark_sink.tables.in_postgresql.address import NAME_MAX
 from slackwater.spark_sink.tables.time_partitions import (
     PARTITIONING,
     TimePartitions,

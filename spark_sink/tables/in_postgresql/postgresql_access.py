@@ -11,11 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_transaction.names import TableAddress, identifier, literal
+from slackwater.spark_sink.tables.by_transaction.names import (
+    TableAddress,
+    digest,
+    identifier,
+    literal,
+)
 from slackwater.spark_sink.tables.by_transaction.row_merge import RowMerge, cast, staged_rows
 from slackwater.spark_sink.tables.by_transaction.transaction_access import TransactionAccess
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY
-from slackwater.spark_sink.tables.in_postgresql.address import digest
 from slackwater.spark_sink.tables.in_postgresql.column_types import (
     as_texts,
     flat,
