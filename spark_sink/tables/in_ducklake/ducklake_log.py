@@ -192,14 +192,14 @@ class DuckLakeLog(TransactionLog[Lake]):
         self._compact(TableAddress(None, MARKS))
         if keep_s is not None:
             # DuckLake compares times in SQLite as texts of two kinds, which are right by days.
-            kept = f"now() - INTERVAL '{keep_s} seconds'"
+            since = f"now() - INTERVAL '{keep_s} seconds'"
             snapshots = self.database.run(
-                f"SELECT snapshot_id, snapshot_time < {kept} FROM ducklake_snapshots('lake')"
+                f"SELECT snapshot_id, snapshot_time < {since} FROM ducklake_snapshots('lake')"
                 " ORDER BY snapshot_id"
             )
             if old := [number for number, is_old in snapshots[:-1] if is_old]:
                 self._call(f"ducklake_expire_snapshots('lake', versions => {old})")
-            before = f"date_trunc('day', {kept}) - INTERVAL '1 microsecond'"
+            before = f"date_trunc('day', {since}) - INTERVAL '1 microsecond'"
             self._remove(f"ducklake_cleanup_old_files('lake', older_than => {before})")
         # Of processes that were killed, and of commits that failed.
         before = f"older_than => now() - INTERVAL '{_DAY_S} seconds'"
