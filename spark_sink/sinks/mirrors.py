@@ -224,10 +224,9 @@ class Mirrors(ManagedTables[MirrorTable]):
         low_watermark = logged.low_watermark
 
         def version_of(table: str) -> TableVersion:
-            path = self._place(table)
-            version = self._format.version_at(spark, path, self._application, low_watermark)
-            settings = self._format.session_settings(path)
-            tables = self._format
+            path, tables = self._place(table), self._format
+            version = tables.version_at(spark, path, self._application, low_watermark)
+            settings = tables.session_settings(path)
             return TableVersion(
                 table, tables.name(path), version, settings, tables.version_clause, tables.quoted
             )

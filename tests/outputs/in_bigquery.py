@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from datetime import datetime
 from typing import Any, cast
 
 import pyarrow as pa
@@ -12,9 +12,9 @@ import pyarrow.fs as pafs
 from google.api_core.exceptions import NotFound
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339
+from slackwater.timestamp import datetime_to_rfc3339
 from tests.outputs.changelog_tables import TableChangelog, with_epochs
-from tests.outputs.in_database import TABLES, DatabaseChangelogs
+from tests.outputs.in_database import TABLES, AtOneTime, DatabaseChangelogs, LookerAtOnce
 from tests.outputs.mirror import Mirror
 from tests.outputs.output import MakeOutput, Moment, Output, Place, epoch_id, logged_records
 from tests.support import mixed_load
@@ -158,37 +158,29 @@ class BigQueryUpserts(BigQueryMirror):
         """Do nothing: a mirror may be ahead of its low watermark."""
 
 
-class BigQueryLooker(Looker):
+class BigQueryLooker(LookerAtOnce):
     """Compares mirrors with their tables, all at one low watermark."""
 
     def __init__(self, server: BigQueryServer, stream: ChangeStream, dialect: Dialect) -> None:
-        super().__init__(Path(), stream, dialect)
+        super().__init__(stream, dialect)
         self._server = server
-        self._at = 0
 
-    def look_now(self) -> set[str]:
-        """Compare all mirrors, if they have advanced."""
+    def _at_one_time(self) -> AtOneTime | None:
         before = self._low_watermark()
-        if before is None or before <= self._at:
-            return set()
         try:
-            seen = {name: self._current(name) for name in mixed_load.TABLES}
+            seen = self.if_later(before, lambda name: self._current(name).rows)
         except NotFound:
             # Some have no rows yet.
-            return set()
-        if self._low_watermark() != before:
-            return set()
-        self._at = before
-        for name, mirror in seen.items():
-            self._require_equal(name, Seen(mirror.rows, before))
-        return set(seen)
+            return None
+        return seen if self._low_watermark() == before else None
 
-    def _low_watermark(self) -> int | None:
+    def _low_watermark(self) -> datetime | None:
         try:
             [row] = self._server.query(f"SELECT MAX(low_watermark) AS at FROM {_MARKS}")
         except NotFound:
             return None
-        return None if row["at"] is None else datetime_to_ns(row["at"])
+        at: datetime | None = row["at"]
+        return at
 
     def _current(self, name: str) -> Seen:
         table = f"`{PROJECT}.{DATASET}.{name.replace('.', '_')}`"

@@ -4,15 +4,55 @@ from __future__ import annotations
 
 import abc
 from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
-from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.timestamp import datetime_to_ns
 from tests.outputs.output import Output, Place
+from tests.support import mixed_load
+from tests.support.mirror_looks import Looker, Seen
 from tests.support.truths import truth_of
 from tests.support.typed_changelogs import change_in, expected_changes
 
 # Of the demo.
 TABLES: Final = ("Customers", "Orders", "Payments")
+
+
+# A low watermark in nanoseconds, and the rows of all mirrors at it.
+AtOneTime = tuple[int, dict[str, list[dict[str, Any]]]]
+
+
+class LookerAtOnce(Looker):
+    """Compares mirrors with their tables, all as a reader sees them at one moment."""
+
+    def __init__(self, stream: ChangeStream, dialect: Dialect) -> None:
+        super().__init__(Path(), stream, dialect)
+        self._at = 0
+
+    @abc.abstractmethod
+    def _at_one_time(self) -> AtOneTime | None:
+        """Return all mirrors, if they have advanced."""
+
+    def if_later(
+        self, at: datetime | None, rows: Callable[[str], list[dict[str, Any]]]
+    ) -> AtOneTime | None:
+        """Return the rows of all mirrors, if their low watermark is later than the last one."""
+        if at is None or datetime_to_ns(at) <= self._at:
+            return None
+        return datetime_to_ns(at), {name: rows(name) for name in mixed_load.TABLES}
+
+    def look_now(self) -> set[str]:
+        """Compare all mirrors, if they have advanced."""
+        seen = self._at_one_time()
+        if seen is None:
+            return set()
+        self._at, rows_of = seen
+        for name, rows in rows_of.items():
+            self._require_equal(name, Seen(rows, self._at))
+        return set(rows_of)
 
 
 class DatabaseChangelogs(Output):

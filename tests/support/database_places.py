@@ -195,8 +195,8 @@ class PostgresqlPlace(DatabasePlace):
         return {"path": self.door.url}
 
     def rows(self, table: str = TABLE) -> Rows:
-        name = ".".join(map(identifier, table.split(".")))
-        return list(map(nested, rows_in(self.database, f"SELECT * FROM {name}").to_pylist()))
+        rows = rows_in(self.database, f"SELECT * FROM {quoted(table)}")
+        return list(map(nested, rows.to_pylist()))
 
     def stated(self) -> str | None:
         [[at]] = self.database.run("SELECT MAX(low_watermark) FROM _slackwater")
@@ -254,7 +254,7 @@ class DuckLakePlace(DatabasePlace):
         return {"path": str(self._folder), **catalog}
 
     def rows(self, table: str = TABLE) -> Rows:
-        return self.lake.rows(".".join(map(identifier, table.split("."))))
+        return self.lake.rows(quoted(table))
 
     def stated(self) -> str | None:
         [row] = self.lake.rows("(SELECT MAX(low_watermark) AS low_watermark FROM _slackwater)")
@@ -366,6 +366,11 @@ def postgresql_place(
         place = PostgresqlPlace(url, door, session, folder, kind, **settings)
         yield place
         place.database.close()
+
+
+def quoted(table: str) -> str:
+    """Return the full name of a table as SQL has it."""
+    return ".".join(map(identifier, table.split(".")))
 
 
 def nested(row: dict[str, Any]) -> dict[str, Any]:

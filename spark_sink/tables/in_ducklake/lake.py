@@ -159,9 +159,9 @@ class Lake(SqlDatabase):
         root = f"{self._address.files}/"
         metadata = f"{CATALOG}.ducklake_metadata"
         query = f"SELECT value FROM {metadata} WHERE key = 'data_path'"
-        if self._is_made:
-            is_new = connection.execute(query).fetchall() == [(ROOT,)]
-            if is_new and self._files.find("files/"):
+        [[stated]] = connection.execute(query).fetchall()
+        if self._is_made and stated == ROOT:
+            if self._files.find("files/"):
                 raise DuckLakeError(
                     f"{root} has files, and the catalog is a new one.",
                     "Restore the catalog, or set sink.path to another folder",
@@ -170,8 +170,7 @@ class Lake(SqlDatabase):
                 f"UPDATE {metadata} SET value = $1 WHERE key = 'data_path' AND value = $2",
                 [root, ROOT],
             )
-        [[stated]] = connection.execute(query).fetchall()
-        if stated != root:
+        elif stated != root:
             raise DuckLakeError(
                 f"the lake has its files in {stated}, and by sink.path they are in {root}.",
                 "Set sink.path to the folder above them, or sink.catalog to another catalog",
