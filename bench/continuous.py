@@ -29,6 +29,7 @@ from bench.figures import tell
 from bench.freshness import percentile
 from bench.service import service_settings
 from slackwater.demo.service import Service
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.scheduler.read_options import Reading
 from slackwater.state.epochs import last_epochs
@@ -87,7 +88,9 @@ def measure(load: Load, reading: Reading, seconds: int) -> dict[str, Any]:
     ):
         folder = Path(name)
         [server] = [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
-        stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+        stream = ChangeStream(
+            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
+        )
         epoch = {"trigger": f"{load.every_s}s", "reading": reading.value}
         if reading is Reading.CONTINUOUS:
             epoch["heartbeat"] = f"{load.heartbeat_s}s"

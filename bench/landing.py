@@ -32,6 +32,7 @@ from deltalake import DeltaTable
 from bench.patterns import START_US, pattern_script
 from bench.service import service_settings
 from slackwater.demo.service import Service
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
 from slackwater.spark_sink.formats import BIGQUERY
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, bigquery_emulator
@@ -170,7 +171,9 @@ def measure(workload: Workload, file_format: str = "parquet") -> dict[str, Any]:
         _output(Path(name), file_format) as (sink, landed),
     ):
         folder = Path(name)
-        stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+        stream = ChangeStream(
+            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
+        )
         settings = service_settings(
             folder,
             stream,

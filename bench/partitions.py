@@ -25,6 +25,7 @@ from bench.figures import tell
 from bench.freshness import stage_seconds
 from bench.service import service_settings
 from slackwater.demo.service import Service
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.epochs import last_epochs
 from slackwater.state.models import Epoch
@@ -67,7 +68,9 @@ def measure(
             server = get_server(folder / "postgresql")
             stack.callback(server.cleanup)
             url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
-        stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+        stream = ChangeStream(
+            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
+        )
         planning = planning_seconds(stream, url, start_us)
         epochs, stages = _served(stream, folder, url, (start_us * 1_000, end_us * 1_000))
     seconds = [epoch.seconds for epoch in epochs]
@@ -101,7 +104,7 @@ def _served(
     settings = service_settings(
         folder, stream, start_ns, end_ns=end_ns, epoch={"max_span": "60s"}, state_url=url
     )
-    environ = os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+    environ = os.environ | {"SPANNER_EMULATOR_HOST": stream.endpoint.target}
     service = Service(settings, folder, environ)
     service.start()
     service.wait_for_watermark(end_ns, seconds_max=900)

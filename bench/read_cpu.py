@@ -137,7 +137,8 @@ def measure(records: int, rounds: int) -> dict[str, Any]:
                 instance=stream.instance,
                 database=stream.database,
                 change_stream=stream.change_stream,
-                emulator_host=str(stream.emulator_host),
+                endpoint=stream.endpoint.target,
+                plaintext=True,
                 tasks="2",
             )
             .load()

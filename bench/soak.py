@@ -36,6 +36,7 @@ from matplotlib.figure import Figure
 
 from bench.service import service_settings
 from slackwater.demo.service import Service
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.connection import Connection
 from tests.faults.proxy import Breaks, FaultProxy, Refuses, Stalls
@@ -190,12 +191,12 @@ def measure(minutes: float, into: Path | None) -> dict[str, Any]:
         own_database(
             statements=_DDL, change_stream=CHANGE_STREAM, partition_alive_seconds=ALIVE_SECONDS
         ) as stream,
-        FaultProxy(str(stream.emulator_host)) as proxy,
+        FaultProxy(stream.endpoint.target) as proxy,
     ):
         folder = Path(name)
         connection = Connection(stream)
         start_ns = connection.strong_read_timestamp_ns()
-        behind = replace(stream, emulator_host=proxy.host)
+        behind = replace(stream, endpoint=plaintext(proxy.host))
         pipeline_settings = service_settings(
             folder, behind, start_ns, epoch={"trigger": "1s", "heartbeat": "2s"}
         )

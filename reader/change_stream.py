@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from slackwater.endpoint import SERVICE, Endpoint
 from slackwater.reader.errors import ChangeStreamNameError
 
 _PATTERNS = {
@@ -49,7 +50,7 @@ class ChangeStream:
         priority: "low", "medium" or "high"; None for Spanner's default.
         request_tag: shown in Spanner's query statistics; None for none.
         directed_read: DirectedReadOptions as a mapping in protobuf's JSON form; None for none.
-        emulator_host: HOST:PORT of an emulator; None for the service.
+        endpoint: where Spanner answers.
 
     Raises:
         ChangeStreamNameError: a name is malformed, so that it can't exist in Spanner.
@@ -63,7 +64,7 @@ class ChangeStream:
     priority: str | None = None
     request_tag: str | None = None
     directed_read: Mapping[str, Any] | None = None
-    emulator_host: str | None = None
+    endpoint: Endpoint = SERVICE
 
     def __post_init__(self) -> None:
         for field, pattern in _PATTERNS.items():

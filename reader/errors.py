@@ -5,6 +5,8 @@ ReaderError
 |- NotFoundError              user: the name is well-formed but does not exist
 |- PermissionDeniedError      tried again, exit code 2: the credentials are valid but not sufficient
 |- UnauthenticatedError       tried again, exit code 2: there are no credentials
+|- TlsFileError               tried again, exit code 2: a file of the endpoint's can't be used
+|- UntrustedError             tried again, exit code 2: the server's certificate is not trusted
 |- StartTooOldError           user: the start is before the retention period or the stream
 |- StartInFutureError         user: the start is after Spanner's clock
 |- InvalidQueryError          user: Spanner refused an argument
@@ -49,6 +51,18 @@ class PermissionDeniedError(ReaderError):
 
 class UnauthenticatedError(ReaderError):
     """No usable credentials: provide Application Default Credentials."""
+
+    needs_user = True
+
+
+class TlsFileError(ReaderError):
+    """A certificate or key of the endpoint's can't be used: name or renew it."""
+
+    needs_user = True
+
+
+class UntrustedError(ReaderError):
+    """The server's certificate is not trusted, is another host's or expired: name its authority."""
 
     needs_user = True
 

@@ -25,7 +25,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
 
     Args:
         options: as Spark hands them over; names in any case. An empty text is an option left out.
-        environ: for SPANNER_EMULATOR_HOST.
+        environ: may name an emulator.
 
     Raises:
         OptionError: options are missing, unknown or malformed; the message names them.
@@ -36,7 +36,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
         options_of(
             made,
             made,
-            made.emulator_host or environ.get("SPANNER_EMULATOR_HOST") or None,
+            environ,
             pipeline=made.pipeline,
             state_url=made.state_url or _temporary_state_url(),
             keep_ms=made.keep,

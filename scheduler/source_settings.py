@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, model_validator
 
+from slackwater.endpoint import Endpoint, or_emulator
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import ChangeStreamNameError
 from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
@@ -60,6 +61,11 @@ def _name_of(part: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _endpoint(host: str) -> str:
+    Endpoint(host)
+    return host
+
+
 def _time(text: str) -> str:
     parse_rfc3339(text)
     return text
@@ -86,7 +92,52 @@ _MaybeText = Annotated[str | None, EmptyIsNone]
 _Priority = Annotated[Literal["low", "medium", "high"], AnyCase]
 
 
-class StreamSettings(Section):
+class EndpointSettings(Section):
+    """The server that answers as Spanner: the fields of slackwater.endpoint.Endpoint."""
+
+    endpoint: Annotated[Annotated[str, AfterValidator(_endpoint)] | None, EmptyIsNone] = Field(
+        default=None, description="HOST or HOST:PORT, if it is not the public service's"
+    )
+    plaintext: bool = Field(default=False, description="the endpoint has no TLS")
+    anonymous: bool = Field(
+        default=False, description="the endpoint takes no credentials of Google's"
+    )
+    ca_certificate: _MaybeText = Field(
+        default=None, description="a PEM file with the authorities to trust"
+    )
+    client_certificate: _MaybeText = Field(
+        default=None, description="a PEM file with the client's certificate, for mutual TLS"
+    )
+    client_key: _MaybeText = Field(default=None, description="a PEM file with the client's key")
+    credentials_file: _MaybeText = Field(
+        default=None, description="a file with credentials, in place of the default ones"
+    )
+    impersonate_service_account: _MaybeText = Field(
+        default=None, description="the e-mail address of the service account to act as"
+    )
+    quota_project: _MaybeText = Field(
+        default=None, description="the project whose quota the requests use"
+    )
+    universe_domain: _MaybeText = Field(
+        default=None, description="the universe domain, if it is not googleapis.com"
+    )
+
+    @model_validator(mode="after")
+    def _endpoint_is_whole(self) -> Self:
+        self.endpoint_named()
+        return self
+
+    def endpoint_named(self) -> Endpoint:
+        """Return the endpoint that the settings name.
+
+        Raises:
+            ValueError: they do not go together.
+        """
+        values = {name: getattr(self, name) for name in EndpointSettings.model_fields}
+        return Endpoint(values.pop("endpoint"), **values)
+
+
+class StreamSettings(EndpointSettings):
     """The change stream to read, the bounds of the read, and the options of its queries."""
 
     project: Annotated[str, _name_of("project"), Field(description="the project")]
@@ -181,7 +232,6 @@ class NotebookOptions(StreamSettings, ReadingSettings):
         default=False,
         description="keep in the metadata store when the longest queries of an epoch ran",
     )
-    emulator_host: str | None = Field(default=None, description="HOST:PORT of an emulator")
     checkpoint_is_empty: bool | None = Field(default=None, description="the query is new")
 
 
@@ -204,10 +254,33 @@ def heartbeat_ms(reading: ReadingSettings) -> int:
     return _HEARTBEATS_MS[reading.reading]
 
 
+def change_stream_of(stream: StreamSettings, environ: Mapping[str, str]) -> ChangeStream:
+    """Return the change stream that the settings name.
+
+    Args:
+        stream: the settings.
+        environ: may name an emulator. Spark's executors may not have this process's environment.
+
+    Raises:
+        EndpointError: the environment names another server than the settings.
+    """
+    return ChangeStream(
+        project=stream.project,
+        instance=stream.instance,
+        database=stream.database,
+        change_stream=stream.change_stream,
+        database_role=stream.database_role,
+        priority=stream.priority,
+        request_tag=stream.request_tag,
+        directed_read=stream.directed_read,
+        endpoint=or_emulator(stream.endpoint_named(), environ),
+    )
+
+
 def options_of(
     stream: StreamSettings,
     reading: ReadingSettings,
-    emulator_host: str | None,
+    environ: Mapping[str, str],
     *,
     pipeline: str,
     state_url: str,
@@ -219,26 +292,19 @@ def options_of(
 
     Args:
         stream, reading: the settings.
-        emulator_host: HOST:PORT of an emulator; None for Spanner.
+        environ: may name an emulator.
         pipeline, state_url: see SourceOptions.
         keep_ms: how long finished partitions are kept in the store.
         traces: see ReadOptions.
         records_epochs: the caller records epochs, which then bound the next ones.
+
+    Raises:
+        EndpointError: as change_stream_of().
     """
     target = SpanTarget(reading.target_records, ms_to_seconds(reading.target_time))
     start, end = stream.start, stream.end
     return SourceOptions(
-        change_stream=ChangeStream(
-            project=stream.project,
-            instance=stream.instance,
-            database=stream.database,
-            change_stream=stream.change_stream,
-            database_role=stream.database_role,
-            priority=stream.priority,
-            request_tag=stream.request_tag,
-            directed_read=stream.directed_read,
-            emulator_host=emulator_host,
-        ),
+        change_stream=change_stream_of(stream, environ),
         pipeline=pipeline,
         state_url=state_url,
         keep_ns=ms_to_ns(keep_ms),

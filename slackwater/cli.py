@@ -61,6 +61,7 @@ def init(
     instance: options.SourceOption = None,
     database: options.SourceOption = None,
     change_stream: options.SourceOption = None,
+    source: options.SourceValues = None,
     sink: options.SinkName = None,
     path: options.NewPath = None,
     pipeline: options.NewName = None,
@@ -74,7 +75,9 @@ def init(
     names = _present(
         project=project, instance=instance, database=database, change_stream=change_stream
     )
-    init_options = commands.InitOptions(config, names, sink, pipeline, path, kafka_servers, force)
+    init_options = commands.InitOptions(
+        config, names, source or (), sink, pipeline, path, kafka_servers, force
+    )
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     made = commands.init(init_options, commands.prompt_at_terminal if is_terminal else None)
     show(f"{config}: {made.source.path}, {made.stream_text}")
@@ -223,6 +226,7 @@ def tail_(
     instance: options.SourceName = None,
     database: options.SourceName = None,
     change_stream: options.SourceName = None,
+    source: options.SourceValues = None,
     tables: options.Tables = None,
     exclude_tables: options.ExcludeTables = None,
     mod_types: options.ModTypes = None,

@@ -12,10 +12,12 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from slackwater.endpoint import EndpointError
 from slackwater.sealing import unseal
 from slackwater.secrecy import keep_secret
 from slackwater.state import spanner_dialect as spanner
 from slackwater.state.errors import StoreMissingError, StoreUnreachableError, StoreUrlError
+from slackwater.state.spanner_client import spanner_engine
 
 _BUSY_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 5
@@ -55,8 +57,7 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
                 raise StoreUrlError(
                     "the metadata store's URL does not name a Spanner database.", _HINT
                 )
-            # Spanner's transactions are serializable, and its sessions need no ping.
-            return sa.create_engine(url)
+            return _on_spanner(url)
         return _server(url)
     except ValueError:
         raise StoreUrlError(
@@ -117,6 +118,15 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
     return engine
+
+
+def _on_spanner(url: URL) -> Engine:
+    try:
+        return spanner_engine(url)
+    except EndpointError as error:
+        raise StoreUrlError(f"the metadata store: {error.message}", error.hint) from error
+    except ValueError as error:
+        raise StoreUrlError(f"the metadata store's URL can't be used: {error}.", _HINT) from error
 
 
 def _server(url: URL) -> Engine:

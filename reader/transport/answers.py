@@ -42,6 +42,7 @@ class Meaning(Enum):
     READ_TOO_OLD = "the time of an initial scan is older than version_retention_period"
     SESSION_LOST = "Spanner has forgotten the session; another one is made"
     NOT_PERMITTED = "a role is missing, or a proxy refuses"
+    NOT_TRUSTED = "the server's certificate is not trusted, or it speaks no TLS"
     NOT_AUTHENTICATED = "credentials are missing, or a proxy refuses"
     NOT_SPANNERS = "unknown; perhaps a proxy's answer"
     BROKEN = "the call broke, or the service is busy"
@@ -142,6 +143,17 @@ ANSWERS: Final = (
     ),
     Answer(("PERMISSION_DENIED",), (), Meaning.NOT_PERMITTED, Reaction.RETRY_EPOCH),
     Answer(("UNAUTHENTICATED",), (), Meaning.NOT_AUTHENTICATED, Reaction.RETRY_EPOCH),
+    # gRPC's own, of a handshake that would fail again.
+    Answer(
+        ("UNAVAILABLE",),
+        (
+            "CERTIFICATE_VERIFY_FAILED",
+            "Hostname Verification Check failed",
+            "WRONG_VERSION_NUMBER",
+        ),
+        Meaning.NOT_TRUSTED,
+        Reaction.RETRY_EPOCH,
+    ),
     # The same request would probably get the same answer within the minute.
     Answer((*_REFUSED, "NOT_FOUND"), (), Meaning.NOT_SPANNERS, Reaction.RETRY_EPOCH),
     # A reset of the stream arrives as CANCELLED, INTERNAL, UNKNOWN or UNAVAILABLE, depending on

@@ -1,18 +1,33 @@
-"""The options that all channels to Spanner share, those of grpc and those of grpc.aio."""
+"""Channels to an endpoint: their options, and the credentials with which they are opened."""
 
 from __future__ import annotations
 
+import ssl
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-SERVICE_HOST: Final = "spanner.googleapis.com:443"
+import grpc
+import structlog
+from google.auth.exceptions import GoogleAuthError
+from google.auth.transport.grpc import AuthMetadataPlugin
+from google.auth.transport.requests import Request
+
+from slackwater.endpoint import Endpoint, file_versions
+from slackwater.google_credentials import google_credentials
+from slackwater.reader.errors import TlsFileError
+
 # The second one is for the list of DDL statements.
-SCOPES: Final = (
+_SCOPES: Final = (
     "https://www.googleapis.com/auth/spanner.data",
     "https://www.googleapis.com/auth/spanner.admin",
 )
 EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 # Spanner's front end allows 100 streams on a connection.
 STREAMS_PER_CHANNEL_MAX: Final = 90
+
+_log = structlog.get_logger("slackwater.reader")
 
 
 def channel_options(lookahead_bytes: int) -> tuple[tuple[str, Any], ...]:
@@ -30,3 +45,115 @@ def channel_options(lookahead_bytes: int) -> tuple[tuple[str, Any], ...]:
         # Without a pool of its own, a second channel would share the first one's connection.
         ("grpc.use_local_subchannel_pool", 1),
     )
+
+
+class ChannelCredentials:
+    """The credentials of channels to an endpoint, made again when a file of them has changed.
+
+    gRPC keeps those with which a channel was opened. So when certificates are renewed, the next
+    calls need another channel: the old one would show the expired certificate as soon as it had to
+    connect again.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._lock = threading.Lock()
+        self._seen: tuple[tuple[int, ...], ...] | None = None
+        self._made: grpc.ChannelCredentials | None = None
+        self._version = 0
+
+    def current(self) -> tuple[int, grpc.ChannelCredentials | None]:
+        """Return a number that grows with each change, and the credentials; None for no TLS.
+
+        Files that can't be used change nothing: they may be in the middle of being replaced.
+
+        Raises:
+            TlsFileError: there were never any that could be used.
+            GoogleAuthError: there are no credentials.
+        """
+        with self._lock:
+            versions = file_versions(self._endpoint)
+            if versions != self._seen:
+                self._make(versions)
+            return self._version, self._made
+
+    def _make(self, versions: tuple[tuple[int, ...], ...]) -> None:
+        try:
+            self._made = _channel_credentials(self._endpoint)
+        except (TlsFileError, GoogleAuthError) as error:
+            if self._seen is None:
+                raise
+            _log.warning("changed files of the endpoint are not used", reason=str(error))
+        else:
+            self._version += 1
+        self._seen = versions
+
+
+def _channel_credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
+    if endpoint.plaintext:
+        return None
+    tls = grpc.ssl_channel_credentials(*_checked_files(endpoint))
+    if endpoint.anonymous:
+        return tls
+    plugin = AuthMetadataPlugin(google_credentials(endpoint, _SCOPES), Request())
+    return grpc.composite_channel_credentials(tls, grpc.metadata_call_credentials(plugin))
+
+
+def _checked_files(endpoint: Endpoint) -> tuple[bytes | None, bytes | None, bytes | None]:
+    """Return the authorities, the key and the certificate, in gRPC's order.
+
+    gRPC would say of wrong files only that the server can't be reached.
+    """
+    authorities, certificate, key = (
+        None if name is None else _read(setting, name)
+        for setting, name in (
+            ("ca_certificate", endpoint.ca_certificate),
+            ("client_certificate", endpoint.client_certificate),
+            ("client_key", endpoint.client_key),
+        )
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authorities is not None:
+        try:
+            context.load_verify_locations(cadata=authorities.decode())
+        except (OSError, ValueError) as error:
+            raise _wrong("ca_certificate", endpoint.ca_certificate, error) from error
+    if certificate is not None:
+        try:
+            # An empty password: without one OpenSSL would ask the terminal.
+            context.load_cert_chain(
+                str(endpoint.client_certificate), endpoint.client_key, password=""
+            )
+        except (OSError, ValueError) as error:
+            raise _wrong("client_certificate", endpoint.client_certificate, error) from error
+        _refuse_expired(endpoint, certificate)
+    return authorities, key, certificate
+
+
+def _read(setting: str, name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise TlsFileError(
+            f"{setting} {name} can't be read: {error.strerror}.",
+            "It has to be there on each machine that reads from Spanner, executors too",
+        ) from error
+
+
+def _wrong(setting: str, name: str | None, error: Exception) -> TlsFileError:
+    return TlsFileError(
+        f"{setting} {name} can't be used: {error}.",
+        "It has to be PEM; a client_key must not be encrypted, and belongs to its certificate",
+    )
+
+
+def _refuse_expired(endpoint: Endpoint, certificate: bytes) -> None:
+    """Refuse an expired certificate here: the server would close the connection without a word."""
+    from cryptography import x509
+
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    if end < datetime.now(UTC):
+        raise TlsFileError(
+            f"client_certificate {endpoint.client_certificate} expired at {end:%Y-%m-%d %H:%M}Z.",
+            "Renew it; a pipeline that runs goes on with the new files by itself",
+        )

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-import google.auth
 import grpc
 from google.cloud.spanner_v1.services.spanner import SpannerClient
 from google.cloud.spanner_v1.services.spanner.transports import SpannerGrpcTransport
@@ -41,9 +40,8 @@ from tenacity import (
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.channels import (
     EXECUTE_STREAMING_SQL,
-    SCOPES,
-    SERVICE_HOST,
     STREAMS_PER_CHANNEL_MAX,
+    ChannelCredentials,
     channel_options,
 )
 from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
@@ -102,10 +100,13 @@ class Connection:
     def __init__(self, change_stream: ChangeStream) -> None:
         self.change_stream = change_stream
         self._lock = threading.Lock()
+        self._credentials = ChannelCredentials(change_stream.endpoint)
+        self._credentials_version = 0
+        # Another thread may be about to make a call on one of them.
+        self._replaced_channels: list[grpc.Channel] = []
         self._channels: list[grpc.Channel] = []
         self._streams: list[Callable[..., Any]] = []
         self._next_stream = 0
-        self._read_stream: Callable[..., Any] | None = None
         self._client: SpannerClient | None = None
         self._session: str | None = None
         self._session_made = 0.0
@@ -155,9 +156,8 @@ class Connection:
         """
         request = read_request(self._request("", at_ns), table, columns, span)
         with self._lock:
-            if self._read_stream is None:
-                self._read_stream = self._stub(self._channels[0], _STREAMING_READ)
-        return self._started(self._read_stream, request, seconds_max)
+            stream = self._stub(self._channel(0), _STREAMING_READ)
+        return self._started(stream, request, seconds_max)
 
     def partitioned_read(
         self, sql: str, at_ns: int, read: PartitionedRead | None = None
@@ -279,10 +279,10 @@ class Connection:
         """Close the channels; running calls fail."""
         self.is_closed = True
         with self._lock:
-            for channel in self._channels:
+            for channel in (*self._replaced_channels, *self._channels):
                 channel.close()
-            self._channels, self._streams, self._client = [], [], None
-            self._read_stream = None
+            self._replaced_channels, self._channels = [], []
+            self._streams, self._client = [], None
 
     def _may_retry(self, error: BaseException) -> bool:
         self.forget_session_if_lost(error)
@@ -345,32 +345,31 @@ class Connection:
 
     def channel(self) -> grpc.Channel:
         """Return a channel for a call of another API of Spanner's."""
-        self._spanner()
-        return self._channels[0]
+        with self._lock:
+            return self._channel(0)
 
     def _spanner(self) -> SpannerClient:
         with self._lock:
+            channel = self._channel(0)
             if self._client is None:
-                channel = self._open_channel()
                 self._client = SpannerClient(transport=SpannerGrpcTransport(channel=channel))
             return self._client
 
     def _pick_stream(self) -> Callable[..., Any]:
         """Return the stub of the next channel, in turn."""
         with self._lock:
+            channel = self._channel(0)
             if not self._streams:
-                self._streams.append(self._stub(self._channels[0]))
+                self._streams.append(self._stub(channel))
             self._next_stream += 1
             return self._streams[self._next_stream % len(self._streams)]
 
     def reserve(self, streams: int) -> None:
         """Open as many channels as this number of concurrent streams needs."""
-        self._spanner()
         with self._lock:
+            self._channel(0)
             while len(self._streams) * STREAMS_PER_CHANNEL_MAX < streams:
-                if len(self._channels) <= len(self._streams):
-                    self._open_channel()
-                self._streams.append(self._stub(self._channels[len(self._streams)]))
+                self._streams.append(self._stub(self._channel(len(self._streams))))
 
     def _stub(
         self, channel: grpc.Channel, method: str = EXECUTE_STREAMING_SQL
@@ -382,14 +381,19 @@ class Connection:
         )
         return cast(Callable[..., Any], stub)
 
-    def _open_channel(self) -> grpc.Channel:
-        host = self.change_stream.emulator_host
-        if host:
-            channel = grpc.insecure_channel(host, options=_CHANNEL_OPTIONS)
-        else:
-            credentials, _ = google.auth.default(scopes=SCOPES)
-            channel = SpannerGrpcTransport.create_channel(
-                SERVICE_HOST, credentials=credentials, scopes=SCOPES, options=_CHANNEL_OPTIONS
-            )
-        self._channels.append(channel)
-        return channel
+    def _channel(self, number: int) -> grpc.Channel:
+        """Return a channel, opened with the present credentials; the lock is held."""
+        version, credentials = self._credentials.current()
+        if version != self._credentials_version:
+            self._replaced_channels += self._channels
+            self._channels, self._streams, self._client = [], [], None
+            self._credentials_version = version
+        while len(self._channels) <= number:
+            self._channels.append(self._opened(credentials))
+        return self._channels[number]
+
+    def _opened(self, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+        target = self.change_stream.endpoint.target
+        if credentials is None:
+            return grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        return grpc.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)

@@ -8,6 +8,7 @@ import grpc
 from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import GoogleAuthError
 
+from slackwater.endpoint import Endpoint
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import (
     InvalidQueryError,
@@ -19,12 +20,18 @@ from slackwater.reader.errors import (
     StartTooOldError,
     UnauthenticatedError,
     UnavailableError,
+    UntrustedError,
 )
 from slackwater.reader.query_outcome import earliest_start_ns
 from slackwater.reader.transport.answers import Answer, Meaning, Reaction, answer_of
 from slackwater.timestamp import format_rfc3339
 
 CALL_ERRORS: Final = (grpc.RpcError, GoogleAPICallError, GoogleAuthError)
+_PROVIDE_CREDENTIALS: Final = (
+    "Provide Application Default Credentials: gcloud auth application-default login, or"
+    " GOOGLE_APPLICATION_CREDENTIALS; or name a file in source.credentials_file. For an emulator"
+    " set SPANNER_EMULATOR_HOST=HOST:PORT"
+)
 # The program replaces `slackwater run` by its own command line.
 _GO_ON: Final = (
     "`slackwater run --skip-to earliest`, which records the gap; in a notebook give the pipeline"
@@ -104,11 +111,13 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
                 " stream and EXECUTE on its read function to the database role",
             )
         case Meaning.NOT_AUTHENTICATED:
-            return UnauthenticatedError(
-                where,
-                "Provide Application Default Credentials:"
-                " gcloud auth application-default login, or GOOGLE_APPLICATION_CREDENTIALS. For an"
-                " emulator set SPANNER_EMULATOR_HOST=HOST:PORT",
+            return UnauthenticatedError(where, _PROVIDE_CREDENTIALS)
+        case Meaning.NOT_TRUSTED:
+            return UntrustedError(
+                f"there is no secure connection to {change_stream.endpoint.target}. {message}",
+                "Name the authority that signed the server's certificate in source.ca_certificate,"
+                " and the server in source.endpoint as its certificate does. For a server without"
+                " TLS set source.plaintext",
             )
         case Meaning.NOT_SPANNERS:
             return UnavailableError(
@@ -120,10 +129,18 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
         case _:
             return UnavailableError(
                 where,
-                "Check the network, the proxies between here and Spanner, and the service; for an"
-                " emulator, check that it runs at"
-                f" {change_stream.emulator_host or 'the host in SPANNER_EMULATOR_HOST'}",
+                _check_network(change_stream.endpoint),
             )
+
+
+def _check_network(endpoint: Endpoint) -> str:
+    if endpoint.host is None:
+        return (
+            "Check the network, the proxies between here and Spanner, and the service; an emulator"
+            " is named by SPANNER_EMULATOR_HOST"
+        )
+    tls = "has no TLS" if endpoint.plaintext else "takes the client's certificate, if any"
+    return f"Check that it runs at {endpoint.target}, that it {tls}, and the network"
 
 
 def _no_stream(where: str) -> ReaderError:

@@ -7,26 +7,37 @@ channels, so there are channels of their own here; the session is that of a Conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
 
-import google.auth
 import grpc.aio
-from google.cloud.spanner_v1.services.spanner.transports import SpannerGrpcAsyncIOTransport
 
 from slackwater.reader.transport.channels import (
     EXECUTE_STREAMING_SQL,
-    SCOPES,
-    SERVICE_HOST,
     STREAMS_PER_CHANNEL_MAX,
+    ChannelCredentials,
     channel_options,
 )
-from slackwater.reader.transport.connection import Connection, Metadata
+from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS
 from slackwater.reader.transport.statement import Statement
 
 # Thousands of streams may be waiting at the same time.
 _CHANNEL_OPTIONS: Final = channel_options(64 * 1024)
+
+
+@dataclass
+class _Channel:
+    """A channel, and how many streams run on it.
+
+    Attributes:
+        version: of the credentials with which it was opened.
+    """
+
+    channel: grpc.aio.Channel
+    version: int
+    running: int = 0
 
 
 class OpenStreams:
@@ -38,22 +49,23 @@ class OpenStreams:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._stubs: list[Callable[..., Any]] = []
-        self._running: list[int] = []
-        self._credentials: Any = None
+        self._credentials = ChannelCredentials(connection.change_stream.endpoint)
+        self._channels: list[_Channel] = []
 
     async def messages(self, statement: Statement) -> AsyncIterator[bytes]:
         """Yield the serialized PartialResultSets of a query as they come.
 
         Raises:
             ReaderError: there is no session.
-            grpc.RpcError: the call failed.
+            grpc.RpcError, GoogleAuthError: the call failed.
         """
-        # It may have to look for credentials and make a session, which wait for others.
-        request, metadata = await asyncio.to_thread(self._request, statement)
-        channel = self._channel()
-        call = self._stubs[channel](request.SerializeToString(), metadata=metadata)
-        self._running[channel] += 1
+        # Both wait for others: to make a session, to look for credentials.
+        request, metadata = await asyncio.to_thread(self._connection.stream_request, statement)
+        version, credentials = await asyncio.to_thread(self._credentials.current)
+        channel = await self._free_channel(version, credentials)
+        stub = channel.channel.unary_stream(EXECUTE_STREAMING_SQL)
+        call = stub(request.SerializeToString(), metadata=metadata)
+        channel.running += 1
         try:
             async for message in call:
                 yield message
@@ -61,27 +73,23 @@ class OpenStreams:
             self._connection.forget_session_if_lost(error)
             raise
         finally:
-            self._running[channel] -= 1
+            channel.running -= 1
             call.cancel()
 
-    def _request(self, statement: Statement) -> tuple[Any, Metadata]:
-        if self._credentials is None and not self._connection.change_stream.emulator_host:
-            self._credentials, _ = google.auth.default(scopes=SCOPES)
-        return self._connection.stream_request(statement)
-
-    def _channel(self) -> int:
-        """Return the number of a channel that has room for another stream."""
-        for number, running in enumerate(self._running):
-            if running < STREAMS_PER_CHANNEL_MAX:
-                return number
-        self._stubs.append(self._open_channel().unary_stream(EXECUTE_STREAMING_SQL))
-        self._running.append(0)
-        return len(self._running) - 1
-
-    def _open_channel(self) -> grpc.aio.Channel:
-        host = self._connection.change_stream.emulator_host
-        if host:
-            return grpc.aio.insecure_channel(host, options=_CHANNEL_OPTIONS)
-        return SpannerGrpcAsyncIOTransport.create_channel(
-            SERVICE_HOST, credentials=self._credentials, scopes=SCOPES, options=_CHANNEL_OPTIONS
-        )
+    async def _free_channel(
+        self, version: int, credentials: grpc.ChannelCredentials | None
+    ) -> _Channel:
+        """Return a channel with these credentials that has room for another stream."""
+        for idle in [c for c in self._channels if c.version != version and not c.running]:
+            self._channels.remove(idle)
+            await idle.channel.close()
+        for channel in self._channels:
+            if channel.version == version and channel.running < STREAMS_PER_CHANNEL_MAX:
+                return channel
+        target = self._connection.change_stream.endpoint.target
+        if credentials is None:
+            opened = grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        else:
+            opened = grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+        self._channels.append(_Channel(opened, version))
+        return self._channels[-1]

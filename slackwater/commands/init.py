@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from slackwater.config.new_file import SINKS, NewPipeline, settings_text, sink_values
 from slackwater.config.settings import Http
+from slackwater.config.source_values import source_values
 from slackwater.errors import HttpError, NoChangeStreamError, SettingsError
 from slackwater.monitoring.http_socket import listen
 from slackwater.pipeline.spark.sink_needs import all_jars
@@ -27,7 +28,12 @@ from slackwater.reader.database.change_stream_info import (
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.quoting import identifier
-from slackwater.scheduler.source_settings import require_pipeline_name
+from slackwater.scheduler.notebook_options import checked
+from slackwater.scheduler.source_settings import (
+    StreamSettings,
+    change_stream_of,
+    require_pipeline_name,
+)
 from slackwater.setting_values import reason_of
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
@@ -53,6 +59,7 @@ class InitOptions:
     Attributes:
         file: the file to write.
         names: project, instance, database and change_stream, those that were named.
+        source: more of the section source, each as KEY=VALUE.
         sink: a key of SINKS; None to ask, or for parquet.
         pipeline: the pipeline's name; None for one like the change stream's.
         path: the folder or URL below which everything is written; None for out/PIPELINE.
@@ -62,6 +69,7 @@ class InitOptions:
 
     file: Path
     names: Mapping[str, str]
+    source: Sequence[str]
     sink: str | None
     pipeline: str | None
     path: str | None
@@ -82,6 +90,7 @@ def init(
     Raises:
         SettingsError: an option is missing or wrong, the sink does not run at the path, or the
             file is there already.
+        OptionError, EndpointError: a value for the source is wrong.
         NoChangeStreamError: the database has no change stream, or not the named one.
         SinkError: the sink can't use the change stream's value capture type.
         ReaderError: Spanner can't be read.
@@ -91,13 +100,10 @@ def init(
     _require_places(sink, options.path, environ)
     names = _names(options.names, prompt)
     servers = _servers(sink, options.servers, prompt)
-    any_stream = ChangeStream(
-        names["project"],
-        names["instance"],
-        names["database"],
-        change_stream=options.names.get("change_stream", _NO_STREAM),
-        emulator_host=environ.get("SPANNER_EMULATOR_HOST") or None,
-    )
+    more = source_values(options.source)
+    stream_name = options.names.get("change_stream", _NO_STREAM)
+    asked = checked(StreamSettings, {**more, **names, "change_stream": stream_name})
+    any_stream = change_stream_of(asked, environ)
     with closing(Connection(any_stream)) as connection:
         dialect, streams = read_change_streams(connection)
     name = _stream_name(any_stream, dialect, list(streams), options, sink, prompt)
@@ -109,6 +115,7 @@ def init(
     pipeline = NewPipeline(
         pipeline_name,
         stream,
+        more,
         _stream_text(streams[name]),
         tables,
         sink,

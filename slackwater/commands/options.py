@@ -127,6 +127,12 @@ Every = Annotated[
 ]
 
 # tail
+SourceValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source", metavar="KEY=VALUE", help="Of the section source, as endpoint; repeatable."
+    ),
+]
 SourceName = Annotated[str | None, typer.Option(help="Overrides the settings file.")]
 ExcludeTables = Annotated[
     list[str] | None,

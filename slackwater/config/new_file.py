@@ -124,6 +124,7 @@ class NewPipeline:
     Attributes:
         name: the pipeline's.
         source: the change stream.
+        source_values: more keys of the section source, with their values.
         stream_text: the properties of the change stream, for people.
         tables: full names of the tables that it watches.
         sink: a key of SINKS.
@@ -134,6 +135,7 @@ class NewPipeline:
 
     name: str
     source: ChangeStream
+    source_values: Mapping[str, str]
     stream_text: str
     tables: Sequence[str]
     sink: str
@@ -187,6 +189,8 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
         source.change_stream,
         f"The change stream: {pipeline.stream_text}. It watches {_listed(pipeline.tables)}.",
     )
+    for name, value in pipeline.source_values.items():
+        yield _Entry(("source", name), value)
     yield _Entry(
         ("source", "start"),
         "now",

@@ -13,6 +13,7 @@ import time
 from typing import Final
 
 from slackwater.demo.load import CHANGE_STREAM, Load, ddl
+from slackwater.endpoint import plaintext
 from slackwater.errors import SlackwaterError
 from slackwater.printing import show
 from slackwater.reader.change_stream import ChangeStream, Dialect
@@ -41,7 +42,7 @@ def main() -> None:
 
 def _write(host: str) -> None:
     stream = ChangeStream(
-        "test-project", "test-instance", "test-database", CHANGE_STREAM, emulator_host=host
+        "test-project", "test-instance", "test-database", CHANGE_STREAM, endpoint=plaintext(host)
     )
     create_database(stream, _DIALECT, ddl(_DIALECT))
     show(f"writing to {stream.path}; SPANNER_EMULATOR_HOST={host}", at_once=True)

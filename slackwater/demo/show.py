@@ -20,6 +20,7 @@ from rich.text import Text
 
 from slackwater.demo.load import CHANGE_STREAM, Load, LoadResult, ddl
 from slackwater.demo.service import Service
+from slackwater.endpoint import plaintext
 from slackwater.monitoring.lineage_graph import GRAPHVIZ_HINT, render_svg, to_dot
 from slackwater.pipeline.spark.java import find_java
 from slackwater.printing import in_one_line
@@ -83,7 +84,7 @@ def _show_on(emulator: Emulator, console: Console, directory: Path, seconds: int
         instance="demo-instance",
         database=f"demo-{int(time.time())}",
         change_stream=CHANGE_STREAM,
-        emulator_host=emulator.host,
+        endpoint=plaintext(emulator.host),
     )
     create_database(stream, Dialect.GOOGLE_STANDARD_SQL, ddl(Dialect.GOOGLE_STANDARD_SQL))
     connection = Connection(stream)

@@ -47,8 +47,7 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
     return options_of(
         settings.source,
         settings.epoch,
-        # Spark's executors may not have this program's environment.
-        environ.get("SPANNER_EMULATOR_HOST") or None,
+        environ,
         pipeline=settings.pipeline,
         state_url=settings.state.url,
         keep_ms=settings.state.keep,

@@ -18,6 +18,7 @@ import pyarrow as pa
 from slackwater.config.filters import tables_to_read
 from slackwater.config.load import file_or_default, load_settings
 from slackwater.config.settings import Settings
+from slackwater.config.source_values import source_values
 from slackwater.errors import TailOptionError
 from slackwater.pipeline.source import capture_type
 from slackwater.reader.change_stream import Dialect
@@ -77,7 +78,7 @@ class ChangefeedOptions:
         config: a settings file, whose source and filter apply; None for DEFAULT_FILE, unless the
             options name the change stream.
         pipeline: the pipeline of the file, if it has several.
-        source_names: some of NAMES with their values; they override the file's.
+        source_values: keys of the section source; they override the file's.
         filter_fields: fields of a Filter; they override the file's.
         line_format, envelope, updated, mvcc_timestamp: the form of changes.
         cursor: write changes committed after this time; None for now.
@@ -87,7 +88,7 @@ class ChangefeedOptions:
         resolved: the least time between resolved lines; None to write none.
     """
 
-    source_names: Mapping[str, str]
+    source_values: Mapping[str, str]
     filter_fields: Mapping[str, Any]
     line_format: LineFormat
     envelope: str
@@ -103,12 +104,21 @@ class ChangefeedOptions:
 
 
 def from_command_line(values: Mapping[str, Any]) -> ChangefeedOptions:
-    """Return the options, from the parameters of the command by their names."""
+    """Return the options, from the parameters of the command by their names.
+
+    Raises:
+        SettingsError: a --source is not KEY=VALUE.
+    """
     fields = {field.name for field in dataclasses.fields(RecordFilter)}
     return ChangefeedOptions(
-        source_names={name: values[name] for name in NAMES if name in values},
+        source_values={
+            **source_values(values.get("source", ())),
+            **{name: values[name] for name in NAMES if name in values},
+        },
         filter_fields={name: value for name, value in values.items() if name in fields},
-        **{name: value for name, value in values.items() if name not in {*NAMES, *fields}},
+        **{
+            name: value for name, value in values.items() if name not in {*NAMES, *fields, "source"}
+        },
     )
 
 
@@ -155,7 +165,7 @@ def tail(options: ChangefeedOptions) -> None:
 
 def _settings(options: ChangefeedOptions) -> Settings | None:
     """Return the settings of a file, if there is one that is to be used."""
-    is_named = set(NAMES) <= options.source_names.keys()
+    is_named = set(NAMES) <= options.source_values.keys()
     path = options.config if is_named else file_or_default(options.config)
     return None if path is None else load_settings(path, pipeline=options.pipeline)
 
@@ -229,7 +239,7 @@ def _source_options(
     return options_of(
         stream,
         reading,
-        os.environ.get("SPANNER_EMULATOR_HOST") or None,
+        os.environ,
         pipeline=_PIPELINE,
         state_url=f"sqlite:///{folder / 'state.db'}",
         keep_ms=KEEP_MS if settings is None else settings.state.keep,
@@ -244,7 +254,7 @@ def _stream(settings: Settings | None, options: ChangefeedOptions) -> dict[str, 
     if settings is not None:
         names = StreamSettings.model_fields.keys() - {"start", "end"}
         merged = settings.source.model_dump(include=set(names))
-    merged |= options.source_names
+    merged |= options.source_values
     missing = [name for name in NAMES if name not in merged]
     if missing:
         flags = [f"--{name.replace('_', '-')}" for name in missing]

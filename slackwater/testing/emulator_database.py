@@ -32,7 +32,7 @@ def create_database(stream: ChangeStream, dialect: Dialect, ddl: Sequence[str]) 
         dialect: the database's.
         ddl: CREATE statements, among them the change stream's.
     """
-    with grpc.insecure_channel(str(stream.emulator_host)) as channel:
+    with grpc.insecure_channel(stream.endpoint.target) as channel:
         _create_instance(channel, stream)
         admin = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=channel))
         is_postgresql = dialect is Dialect.POSTGRESQL
@@ -53,7 +53,7 @@ def update_ddl(
     stream: ChangeStream, ddl: Sequence[str], channel: grpc.Channel | None = None
 ) -> None:
     """Run DDL statements and wait for them."""
-    open_channel = channel or grpc.insecure_channel(str(stream.emulator_host))
+    open_channel = channel or grpc.insecure_channel(stream.endpoint.target)
     try:
         admin = DatabaseAdminClient(transport=DatabaseAdminGrpcTransport(channel=open_channel))
         admin.update_database_ddl(

@@ -105,7 +105,7 @@ def test_of_several_streams_one_is_named_or_asked_for(
         assert not values or answers[name] in values
         return answers.pop(name)
 
-    options = InitOptions(tmp_path / "b.yaml", {}, None, None, None, None, force=False)
+    options = InitOptions(tmp_path / "b.yaml", {}, (), None, None, None, None, force=False)
     made = init(options, answer)
     assert (made.sink, made.tables) == ("mirror", [])
     assert answers == {}
@@ -120,5 +120,5 @@ def test_of_several_streams_one_is_named_or_asked_for(
     answers |= {"Database": stream.database, "Kafka's brokers, HOST:PORT,...": "broker:9092"}
     answers |= {"Change stream": "A"}
     with pytest.raises(PartialRowError):
-        init(InitOptions(tmp_path / "c.yaml", {}, None, None, None, None, force=False), answer)
+        init(InitOptions(tmp_path / "c.yaml", {}, (), None, None, None, None, force=False), answer)
     assert [path.name for path in tmp_path.iterdir()] == ["b.yaml"]

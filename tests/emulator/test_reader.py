@@ -290,9 +290,7 @@ def test_each_refusal_of_spanner_has_its_own_error(
             "change_stream": stream.change_stream,
         } | names
         with pytest.raises(ReaderError) as caught:
-            read_change_stream_info(
-                connect(ChangeStream(**fields, emulator_host=stream.emulator_host))
-            )
+            read_change_stream_info(connect(ChangeStream(**fields, endpoint=stream.endpoint)))
         assert next(iter(names.values())) in str(caught.value)
         return caught.type
 

@@ -70,7 +70,7 @@ def unlisted(
 
         def made(watched: str) -> tuple[ChangingDatabase, FaultProxy]:
             database = watching(watched)
-            proxy = FaultProxy(str(database.stream.emulator_host), [UNLISTED])
+            proxy = FaultProxy(database.stream.endpoint.target, [UNLISTED])
             monkeypatch.setenv("SPANNER_EMULATOR_HOST", stack.enter_context(proxy).host)
             return database, proxy
 
@@ -218,7 +218,7 @@ def test_a_pipeline_far_behind_sees_what_spanner_keeps_no_versions_of(
     database.ddl(*renamed("T X", "U T", "X U"))
     end_ns = now()
     monkeypatch.setattr(schema_watch, "VERSIONS_KEPT_NS", 0)
-    with FaultProxy(str(database.stream.emulator_host), [Versions(now())]) as proxy:
+    with FaultProxy(database.stream.endpoint.target, [Versions(now())]) as proxy:
         monkeypatch.setenv("SPANNER_EMULATOR_HOST", proxy.host)
         told = Told()
         source = connect(settings_of(database, tmp_path, "mirror"))
@@ -277,7 +277,7 @@ def test_a_stream_that_leaves_changes_out_is_refused_for_mirrors_and_warned_of_e
 ) -> None:
     """The emulator leaves the changes out, too, but does not show the options."""
     database = watching("ALL")
-    with FaultProxy(str(database.stream.emulator_host)) as proxy:
+    with FaultProxy(database.stream.endpoint.target) as proxy:
         monkeypatch.setenv("SPANNER_EMULATOR_HOST", proxy.host)
         mirror = settings_of(database, tmp_path, "mirror")
         changelog = settings_of(database, tmp_path, "changelog")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slackwater.demo.load import Load
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import partitions_alive, read_change_stream_info
 from slackwater.reader.errors import ReaderError, UnavailableError
@@ -33,7 +34,9 @@ Answer = tuple[list[ChangeRecord], str]
 
 
 def synthetic(server: SyntheticSpanner) -> ChangeStream:
-    return ChangeStream("test-project", "test", "db", CHANGE_STREAM, emulator_host=server.host)
+    return ChangeStream(
+        "test-project", "test", "db", CHANGE_STREAM, endpoint=plaintext(server.host)
+    )
 
 
 def answer(

@@ -18,6 +18,7 @@ from slackwater.reader.change_stream import ChangeStream
 from slackwater.testing.emulator import Emulator
 from tests.support import services
 from tests.support.emulators import database_on
+from tests.support.wrong_endpoints import ENDPOINTS
 from tests.support.wrong_set_ups import WRONG
 
 # How a line of `check` or of any other command begins.
@@ -38,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [*WRONG, *ENDPOINTS])
 def test_a_wrong_set_up_is_named_with_what_to_do_and_leaves_nothing(
     name: str,
     stream: ChangeStream,
@@ -46,7 +47,7 @@ def test_a_wrong_set_up_is_named_with_what_to_do_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    set_up = WRONG[name]
+    set_up = {**WRONG, **ENDPOINTS}[name]
     monkeypatch.setattr(run_command, "spark_of", None)
     for variable, value in set_up.environ.items():
         if value is None:

@@ -71,7 +71,7 @@ def run(stream: ChangeStream, dialect: Dialect, folder: Path, minutes: float, se
     stop = threading.Event()
     # Where ends are hidden, records may come late with ok.
     proof = ("ok", "record")[seed % 2]
-    with FaultProxy(str(stream.emulator_host), RULES, seed=seed) as proxy:
+    with FaultProxy(stream.endpoint.target, RULES, seed=seed) as proxy:
         pipeline_settings = settings(stream, folder, format_rfc3339(start_ns))
         pipeline_settings["epoch"]["heartbeat"] = HEARTBEAT
         pipeline_settings["epoch"]["proof"] = proof

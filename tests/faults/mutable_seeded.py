@@ -21,6 +21,7 @@ from unittest.mock import patch
 import pyarrow as pa
 from tenacity import wait_random_exponential
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.records import ColumnType, DataChangeRecord, Mod
@@ -107,7 +108,7 @@ def run(seed: int, folder: Path, *, is_calm: bool = False) -> Counter[str]:
         patch.multiple("slackwater.reader.query.batch_decoder", **columns),
     ):
         stream = ChangeStream(
-            "test-project", "test", "test-db", CHANGE_STREAM, emulator_host=proxy.host
+            "test-project", "test", "test-db", CHANGE_STREAM, endpoint=plaintext(proxy.host)
         )
         url = f"sqlite:///{folder / f'mutable-{seed}.db'}"
         loop = Loop(stream, url, start_us, options, choose)

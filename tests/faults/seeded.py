@@ -22,6 +22,7 @@ import pyarrow as pa
 from tenacity import wait_random_exponential
 
 from slackwater.demo.load import Load
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import ReaderError
 from slackwater.reader.transport.connection import Connection
@@ -110,7 +111,7 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
         "proof": choose.choice(("ok", "record")),
         "end": format_rfc3339(last_ns(sample)),
     }
-    proxied = FaultProxy(str(sample.stream.emulator_host), rules, seed=seed)
+    proxied = FaultProxy(sample.stream.endpoint.target, rules, seed=seed)
     # The waits between tries are for a service's sake, the sizes for one that has more to read.
     waits = patch(
         "slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.2)
@@ -120,7 +121,7 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
         waits,
         patch.multiple("slackwater.reader.query.batch_decoder", **decoding_of(seed)),
     ):
-        stream = replace(sample.stream, emulator_host=proxy.host)
+        stream = replace(sample.stream, endpoint=plaintext(proxy.host))
         url = f"sqlite:///{folder / f'{seed}.db'}"
         tables, seen = _epochs(stream, url, sample, options, choose)
         seen.update(proxy.injected)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import Dialect
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.read_options import Proof
@@ -55,9 +56,9 @@ def test_nothing_is_lost_and_nothing_is_late_with_strict_proof(
 ) -> None:
     sample = make_sample(new_database(), Dialect.GOOGLE_STANDARD_SQL)
     cuts = [*cuts_after_ends(sample, tmp_path), last_ns(sample) + HALF_MICROSECOND_NS]
-    with FaultProxy(str(sample.stream.emulator_host), [HideEnds(MARGIN_NS)]) as proxy:
+    with FaultProxy(sample.stream.endpoint.target, [HideEnds(MARGIN_NS)]) as proxy:
         loop = EpochLoop(
-            replace(sample.stream, emulator_host=proxy.host),
+            replace(sample.stream, endpoint=plaintext(proxy.host)),
             f"sqlite:///{tmp_path / 'state.db'}",
             start_ns=sample.start_ns,
             options={"proof": proof.value},

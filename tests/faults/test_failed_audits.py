@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.records import DataChangeRecord
 from slackwater.scheduler.epoch import watermark_for_end
@@ -52,7 +53,9 @@ def test_a_cut_whose_audit_failed_is_read_with_the_strict_proof(tmp_path: Path) 
     )
     always = HideEnds(margin_ns=10**9, times=1_000)
     with SyntheticSpanner(history) as server, FaultProxy(server.host, [always]) as proxy:
-        stream = ChangeStream("test-project", "test", "db", CHANGE_STREAM, emulator_host=proxy.host)
+        stream = ChangeStream(
+            "test-project", "test", "db", CHANGE_STREAM, endpoint=plaintext(proxy.host)
+        )
         loop = EpochLoop(stream, f"sqlite:///{tmp_path / 'state.db'}", start_ns=START_US * 1_000)
         cut_ns = watermark_for_end((END_US + 20) * 1_000)
         with pytest.raises(AuditError, match="1 record"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.open_queries import open_queries, stalls
 from slackwater.state.plans import latest_plan
@@ -33,9 +34,9 @@ def test_the_partition_that_holds_the_low_watermark_back_is_named(
     proof: str, new_database: NewDatabase, tmp_path: Path
 ) -> None:
     sample = make_sample(new_database(), Dialect.GOOGLE_STANDARD_SQL)
-    with FaultProxy(str(sample.stream.emulator_host)) as proxy:
+    with FaultProxy(sample.stream.endpoint.target) as proxy:
         loop = EpochLoop(
-            replace(sample.stream, emulator_host=proxy.host),
+            replace(sample.stream, endpoint=plaintext(proxy.host)),
             f"sqlite:///{tmp_path / 'state.db'}",
             start_ns=sample.start_ns,
             options={"proof": proof},

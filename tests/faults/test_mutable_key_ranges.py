@@ -18,6 +18,7 @@ from google.cloud.spanner_v1 import param_types
 from google.cloud.spanner_v1.types import ChangeStreamRecord
 from tenacity import wait_random_exponential
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
 from slackwater.reader.database.change_stream_info import (
     partitions_alive,
@@ -91,7 +92,7 @@ def outlines(records: Sequence[ChangeRecord]) -> list[tuple[str, str]]:
 
 
 def stream_at(host: str) -> ChangeStream:
-    return ChangeStream("test-project", "test", "db", CHANGE_STREAM, emulator_host=host)
+    return ChangeStream("test-project", "test", "db", CHANGE_STREAM, endpoint=plaintext(host))
 
 
 def script_of(seed: int, dialect: Dialect, *, step_us: int = 1_000) -> Script:

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import StartTooOldError
 from slackwater.reader.query.partition_query import PartitionQuery
@@ -38,7 +39,7 @@ ASKED = Asked("p", 500, 10_500, False)
 
 
 def read(host: str, *, end_ns: int = 10_500) -> tuple[list[ChangeRecord], PartitionQuery]:
-    stream = ChangeStream("project", "instance", "database", "s", emulator_host=host)
+    stream = ChangeStream("project", "instance", "database", "s", endpoint=plaintext(host))
     connection = Connection(stream)
     query = PartitionQuery(
         connection,

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import (
     InvalidQueryError,
@@ -84,7 +85,9 @@ class Silent(BreakingSpanner):
 
 def connect(port: int) -> Connection:
     host = f"127.0.0.1:{port}"
-    return Connection(ChangeStream("project", "instance", "database", "s", emulator_host=host))
+    return Connection(
+        ChangeStream("project", "instance", "database", "s", endpoint=plaintext(host))
+    )
 
 
 def partition_query(connection: Connection) -> PartitionQuery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf import json_format
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.transport.connection import Connection
@@ -20,7 +21,7 @@ def ask(spanner: BreakingSpanner, **options: object) -> None:
         "instance",
         "database",
         "s",
-        emulator_host=f"127.0.0.1:{spanner.port}",
+        endpoint=plaintext(f"127.0.0.1:{spanner.port}"),
         **options,  # type: ignore[arg-type]
     )
     connection = Connection(stream)

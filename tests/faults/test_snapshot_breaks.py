@@ -13,6 +13,7 @@ from google.protobuf.struct_pb2 import Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.snapshot_read import (
     plain_values,
@@ -82,7 +83,7 @@ class BreakingTable(BreakingSpanner):
 def read(spanner: BreakingSpanner) -> list[tuple[str, Mod]]:
     host = f"127.0.0.1:{spanner.port}"
     connection = Connection(
-        ChangeStream("project", "instance", "database", "s", emulator_host=host)
+        ChangeStream("project", "instance", "database", "s", endpoint=plaintext(host))
     )
     try:
         dialect = Dialect.GOOGLE_STANDARD_SQL
@@ -141,7 +142,7 @@ def read_part(spanner: BreakingSpanner) -> tuple[pa.Table, pa.Table]:
     """Return the rows of a part, and those of the records of a whole snapshot."""
     host = f"127.0.0.1:{spanner.port}"
     connection = Connection(
-        ChangeStream("project", "instance", "database", "s", emulator_host=host)
+        ChangeStream("project", "instance", "database", "s", endpoint=plaintext(host))
     )
     dialect, at_ns = Dialect.GOOGLE_STANDARD_SQL, 1_769_850_000_000_001_000
     try:

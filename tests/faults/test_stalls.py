@@ -8,6 +8,7 @@ import time
 import grpc
 import pytest
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.query.stall_watchdog import STALL_HEARTBEATS, silence_max_s
@@ -39,7 +40,7 @@ class Stalling(BreakingSpanner):
 
 def query(spanner: BreakingSpanner) -> PartitionQuery:
     stream = ChangeStream(
-        "project", "instance", "database", "s", emulator_host=f"127.0.0.1:{spanner.port}"
+        "project", "instance", "database", "s", endpoint=plaintext(f"127.0.0.1:{spanner.port}")
     )
     return PartitionQuery(
         Connection(stream),

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import structlog
 
+from slackwater.endpoint import plaintext
 from slackwater.monitoring.epoch_history import EpochHistory
 from slackwater.monitoring.status import StatusPoller
 from slackwater.pipeline.alerts import Alerts
@@ -45,8 +46,8 @@ def test_the_status_is_right_within_seconds_of_the_first_epoch_after_an_outage(
     def commit() -> None:
         restart_at(store, "orders", direct.strong_read_timestamp_ns(), [])
 
-    with FaultProxy(str(stream.emulator_host)) as proxy, structlog.testing.capture_logs() as logs:
-        connection = Connection(replace(stream, emulator_host=proxy.host))
+    with FaultProxy(stream.endpoint.target) as proxy, structlog.testing.capture_logs() as logs:
+        connection = Connection(replace(stream, endpoint=plaintext(proxy.host)))
         clock = SpannerClock(connection.strong_read_timestamp_ns, every_s=2)
         supervisor = SimpleNamespace(
             name="orders",

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tenacity import wait_random_exponential
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.decode.googlesql_columns import Columns, decode_columns
 from slackwater.reader.decode.result_layout import Layout
@@ -62,7 +63,9 @@ def test_broken_queries_are_resumed_in_the_middle_of_a_transaction(
         patch("slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.1)),
         patch("slackwater.reader.query.batch_decoder.decode_columns", counted),
     ):
-        stream = ChangeStream("test-project", "test", "db", CHANGE_STREAM, emulator_host=proxy.host)
+        stream = ChangeStream(
+            "test-project", "test", "db", CHANGE_STREAM, endpoint=plaintext(proxy.host)
+        )
         loop = EpochLoop(
             stream,
             f"sqlite:///{tmp_path / 'state.db'}",

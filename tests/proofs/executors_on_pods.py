@@ -63,7 +63,7 @@ def values_for(stream: ChangeStream, start: str, store: ServedStore) -> dict[str
     return example(
         "executors",
         env=[
-            {"name": "SPANNER_EMULATOR_HOST", "value": stream.emulator_host},
+            {"name": "SPANNER_EMULATOR_HOST", "value": stream.endpoint.target},
             # In the settings file, which all users of a pod can read, a key is refused.
             {"name": "SLACKWATER_SINK_STORAGE_OPTIONS", "value": json.dumps(store.options)},
             # Six JVMs share this machine, and none runs for long.

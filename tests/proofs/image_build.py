@@ -78,7 +78,7 @@ def run_pipeline(root: Path, config: dict[str, Any], folder: Path) -> None:
         values = settings(stream, Path("/var/lib/slackwater"), format_rfc3339(start_ns))
         values["sink"]["format"] = "delta"
         (folder / "slackwater.yaml").write_text(yaml.safe_dump(values))
-        environ = {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+        environ = {"SPANNER_EMULATOR_HOST": stream.endpoint.target}
         done = run(root, config, [*config["Cmd"], "--until-caught-up"], environ, folder)
     assert done.returncode == 0, f"{done.stdout[-2_000:]}\n{done.stderr[-3_000:]}"
     output = done.stdout + done.stderr

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from slackwater.demo.service import Service
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.timestamp import format_rfc3339
 from tests.faults.proxy import FaultProxy, Stalls
@@ -84,7 +85,9 @@ def _both(folder: Path, seconds: float) -> Iterator[list[Service]]:
 
 def _service(host: str, folder: Path, now_us: int) -> Service:
     folder.mkdir()
-    stream = ChangeStream("test-project", "test", "test-db", CHANGE_STREAM, emulator_host=host)
+    stream = ChangeStream(
+        "test-project", "test", "test-db", CHANGE_STREAM, endpoint=plaintext(host)
+    )
     values = settings(stream, folder, format_rfc3339((now_us - 30_000_000) * 1_000))
     # As many as a service has that nobody has tuned.
     del values["epoch"]

@@ -128,7 +128,7 @@ def test_a_mirror_and_its_checkpoint_need_nothing_but_the_path(
         values["spark"]["conf"] = place.conf
         config = tmp_path / "slackwater.yaml"
         config.write_text(yaml.safe_dump(values))
-        environ = {**place.environ, "SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+        environ = {**place.environ, "SPANNER_EMULATOR_HOST": stream.endpoint.target}
         load.run(transactions_per_second=20, seconds=2)
         output_of(in_own_process(config, environ, "run", "--until-caught-up"))
         # As in the image: nothing is fetched.

@@ -32,7 +32,7 @@ def test_a_failed_pipeline_goes_on_when_the_cause_is_gone(
     stream = new_database()
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    with FaultProxy(str(stream.emulator_host)) as proxy:
+    with FaultProxy(stream.endpoint.target) as proxy:
         pipeline_settings = settings(replace(stream), tmp_path, format_rfc3339(start_ns))
         service = Service(
             pipeline_settings, tmp_path, {**os.environ, "SPANNER_EMULATOR_HOST": proxy.host}

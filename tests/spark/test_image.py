@@ -51,7 +51,7 @@ def test_the_entry_point_runs_without_rights_on_a_read_only_root(
         ["unshare", "--mount", "sh", "-eu", str(script)],
         env={
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "SPANNER_EMULATOR_HOST": str(stream.emulator_host),
+            "SPANNER_EMULATOR_HOST": stream.endpoint.target,
             "SLACKWATER_SPARK_JARS": "/mnt/jars",
             **{n: v for n, v in os.environ.items() if n == "SLACKWATER_SPARK_CLASS_ARCHIVE"},
             "SLACKWATER_LOG_FORMAT": "json",

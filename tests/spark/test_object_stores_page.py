@@ -159,7 +159,7 @@ def test_mirrors_in_a_bucket_by_the_page(new_database: NewDatabase, tmp_path: Pa
         stranger.set_up(in_bucket(MIRRORS, store), storage_options=store.options)
         # Neither fetched before, nor to be had.
         environ = {
-            "SPANNER_EMULATOR_HOST": str(stranger.stream.emulator_host),
+            "SPANNER_EMULATOR_HOST": stranger.stream.endpoint.target,
             "SLACKWATER_SPARK_CONF": json.dumps({"spark.jars.ivy": str(tmp_path / "ivy")}),
             "DEFAULT_ARTIFACT_REPOSITORY": "file:///no",
         }
@@ -178,7 +178,7 @@ def test_mirrors_and_a_checkpoint_in_cloud_storage_by_the_page(
         values = yaml.safe_load(stranger.config.read_text())
         values["spark"]["conf"] = place.conf
         stranger.config.write_text(yaml.safe_dump(values))
-        host = {"SPANNER_EMULATOR_HOST": str(stranger.stream.emulator_host)}
+        host = {"SPANNER_EMULATOR_HOST": stranger.stream.endpoint.target}
         follow_in_own_process(stranger, {**place.environ, **host})
 
 
@@ -196,6 +196,6 @@ def test_mirrors_in_a_catalog_by_the_page(new_database: NewDatabase, tmp_path: P
         assert catalog.spark_conf.items() >= of_page.items()
         conf |= catalog.spark_conf
         stranger.config.write_text(yaml.safe_dump(values))
-        host = {"SPANNER_EMULATOR_HOST": str(stranger.stream.emulator_host)}
+        host = {"SPANNER_EMULATOR_HOST": stranger.stream.endpoint.target}
         follow_in_own_process(stranger, host)
         assert catalog.store.names("warehouse/orders/Orders/")

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator_database import update_ddl
@@ -36,8 +37,8 @@ def test_the_page_shows_splits_merges_a_failure_with_its_remedy_and_a_stall(
 ) -> None:
     stream = new_database()
     start_ns = Connection(stream).strong_read_timestamp_ns()
-    with FaultProxy(str(stream.emulator_host)) as proxy:
-        behind = replace(stream, emulator_host=proxy.host)
+    with FaultProxy(stream.endpoint.target) as proxy:
+        behind = replace(stream, endpoint=plaintext(proxy.host))
         service = start(behind, tmp_path, start_ns)
         load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=3)
         load.run(transactions_per_second=20, seconds=8)
@@ -110,7 +111,9 @@ def test_the_page_keeps_up_with_a_thousand_partitions(browser: Browser, tmp_path
     changes = [now_us + 15_000_000, now_us + 20_000_000]
     partitions = lineage(1_000, now_us - 60_000_000, changes, seed=4)
     with synthetic_process(Script(Dialect.GOOGLE_STANDARD_SQL, tuple(partitions))) as host:
-        stream = ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, emulator_host=host)
+        stream = ChangeStream(
+            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
+        )
         service = start(stream, tmp_path, (now_us - 30_000_000) * 1_000)
         service.wait_for_watermark((changes[1] + 1_000_000) * 1_000, seconds_max=180)
         page = open_page(browser, service)
@@ -132,7 +135,7 @@ def start(stream: ChangeStream, folder: Path, start_ns: int) -> Service:
     values["http"] = {"listen": "127.0.0.1:0"}
     values["epoch"] |= {"heartbeat": "1s", "target_time": "1s", "trigger": "500ms"}
     service = Service(
-        values, folder, os.environ | {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+        values, folder, os.environ | {"SPANNER_EMULATOR_HOST": stream.endpoint.target}
     )
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=180)

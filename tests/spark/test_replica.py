@@ -17,6 +17,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.testing.emulator import Emulator
 from slackwater.testing.emulator_database import create_database
@@ -119,7 +120,7 @@ def test_all_rows_move_to_postgresql_and_its_keys_go_on(
 ) -> None:
     statements = [text.strip() for text in IN_SPANNER.split(";") if text.strip()]
     names = ("test-project", "test-instance", "shop", "Everything")
-    stream = ChangeStream(*names, emulator_host=emulator.host)
+    stream = ChangeStream(*names, endpoint=plaintext(emulator.host))
     create_database(stream, Dialect.GOOGLE_STANDARD_SQL, statements)
     shop = Shop(stream)
     shop.write(20)

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from slackwater.demo.load import Load
+from slackwater.endpoint import plaintext
 from slackwater.pipeline.failures import diagnose
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import NotFoundError
@@ -50,7 +51,8 @@ def address(stream: ChangeStream) -> dict[str, str]:
         "database": stream.database,
         "change_stream": stream.change_stream,
         # The JVM outlives a session, and keeps the environment of the first one's emulator.
-        "emulator_host": str(stream.emulator_host),
+        "endpoint": stream.endpoint.target,
+        "plaintext": "true",
     }
 
 
@@ -72,7 +74,7 @@ def key(row: Any) -> tuple[str, str, str]:
 
 
 def test_the_columns_are_those_of_the_contract(notebook: SparkSession, tmp_path: Path) -> None:
-    stream = ChangeStream("test-project", "test-instance", "db", "S", emulator_host="x:1")
+    stream = ChangeStream("test-project", "test-instance", "db", "S", endpoint=plaintext("x:1"))
     source = changes(notebook, stream).load()
     assert source.columns == SCHEMA.names
     assert source.schema["commit_timestamp"].dataType.simpleString() == "timestamp"
@@ -251,7 +253,7 @@ def test_available_now_reads_up_to_the_clock_and_ends(
 
 
 def test_an_unknown_option_is_named_with_a_similar_one(notebook: SparkSession) -> None:
-    stream = ChangeStream("test-project", "test-instance", "db", "S", emulator_host="x:1")
+    stream = ChangeStream("test-project", "test-instance", "db", "S", endpoint=plaintext("x:1"))
     with pytest.raises(Exception, match=r"no option 'chnage_stream'.*'change_stream'"):
         changes(notebook, stream).option("chnage_stream", "S").load()
 

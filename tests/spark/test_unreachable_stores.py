@@ -110,7 +110,7 @@ def test_each_connector_names_it(
         values = yaml.safe_load(config.read_text())
         values["spark"]["conf"] = conf
         config.write_text(yaml.safe_dump(values))
-        host = {"SPANNER_EMULATOR_HOST": str(stream.emulator_host)}
+        host = {"SPANNER_EMULATOR_HOST": stream.endpoint.target}
         environ = {**place.environ, **host}
         done = in_own_process(config, environ, "run", "--until-caught-up")
     require_named(done.stderr, path, answer, done.returncode)

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from slackwater.demo.load import CHANGE_STREAM, ddl
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.testing.emulator import Emulator, running_emulator
 from slackwater.testing.emulator_database import create_database
@@ -101,7 +102,7 @@ def database_on(
         instance="test-instance",
         database=f"db-{next(_NUMBERS)}-{time.time_ns() % 10**9}",
         change_stream=change_stream,
-        emulator_host=emulator.host,
+        endpoint=plaintext(emulator.host),
     )
     create_database(stream, dialect, ddl(dialect) if statements is None else statements)
     return stream

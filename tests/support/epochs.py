@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 
 import pyarrow as pa
 
+from slackwater.endpoint import Endpoint
 from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.schema import SCHEMA
@@ -30,11 +32,17 @@ class AbandonedError(Exception):
     """The epoch was abandoned in the middle, as when its process dies."""
 
 
+def endpoint_options(endpoint: Endpoint) -> dict[str, str]:
+    """Return an endpoint as options of the Spark source."""
+    named = {("endpoint" if k == "host" else k): v for k, v in asdict(endpoint).items() if v}
+    return {key: "true" if value is True else value for key, value in named.items()}
+
+
 class EpochLoop:
     """Reads epochs as Spark does: one after the other, with an epoch's tasks in parallel.
 
     Args:
-        stream: the change stream; its emulator_host may be a proxy's.
+        stream: the change stream; its endpoint may be a proxy's.
         state_url: the URL of the metadata store, which is created if missing.
         start_ns: a low watermark or any other time, at which the first epoch begins.
         options: further options of the Spark source.
@@ -55,7 +63,7 @@ class EpochLoop:
             "instance": stream.instance,
             "database": stream.database,
             "change_stream": stream.change_stream,
-            "emulator_host": str(stream.emulator_host),
+            **endpoint_options(stream.endpoint),
             "pipeline": "orders",
             "state_url": state_url,
             "start": format_rfc3339(start_ns),

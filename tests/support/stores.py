@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.store import Store
 from slackwater.testing.emulator import Emulator
@@ -47,7 +48,7 @@ def orders_store(tmp_path: Path) -> Iterator[Store]:
 def _spanner_database(emulator: Emulator) -> str:
     name = f"store-{next(_NUMBERS)}-{time.time_ns() % 10**9}"
     database = ChangeStream(
-        "test-project", "test-instance", name, "none", emulator_host=emulator.host
+        "test-project", "test-instance", name, "none", endpoint=plaintext(emulator.host)
     )
     create_database(database, Dialect.GOOGLE_STANDARD_SQL, [])
     return f"spanner+spanner:///{database.database_path}"

@@ -282,7 +282,7 @@ SPANNER = {
     "no emulator": SetUp(
         {},
         NOBODY,
-        "check that it runs",
+        "Check that it runs",
         1,
         environ={"SPANNER_EMULATOR_HOST": NOBODY},
         world=impatient,

@@ -24,9 +24,11 @@ from tests.unit.config.test_settings import documented
 
 STREAM = ChangeStream("shop-prod", "main", "shop", "AllChanges")
 TEXT = "value capture type NEW_ROW, kept for 7 d"
-PIPELINE = NewPipeline("orders", STREAM, TEXT, ["Orders"], "parquet", "out/orders", "broker:9092")
+PIPELINE = NewPipeline(
+    "orders", STREAM, {}, TEXT, ["Orders"], "parquet", "out/orders", "broker:9092"
+)
 NAMES = {"project": "shop-prod", "instance": "main", "database": "shop"}
-OPTIONS = InitOptions(Path("s.yaml"), NAMES, "parquet", None, None, None, force=False)
+OPTIONS = InitOptions(Path("s.yaml"), NAMES, (), "parquet", None, None, None, force=False)
 
 
 def keys_of(values: Any, prefix: str = "") -> set[str]:

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from slackwater.config.load import load_settings
 from slackwater.config.settings import Settings
+from slackwater.endpoint import EndpointError, plaintext
 from slackwater.errors import SettingsError
 from slackwater.pipeline.source import source_options
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
@@ -49,12 +51,20 @@ OPTIONS = {
     "state.url": "state_url",
     "state.keep": "keep",
 }
+# What some of them need beside them.
+COMPANIONS = {
+    "source.plaintext": {"endpoint": "h:1"},
+    "source.anonymous": {"endpoint": "h:1"},
+    "source.client_certificate": {"client_key": "k"},
+    "source.client_key": {"client_certificate": "c"},
+}
 REQUIRED = [name for name, field in NotebookOptions.model_fields.items() if field.is_required()]
 
 
 def in_yaml(tmp_path: Path, key: str, value: Any) -> Settings:
     """The settings of a file that sets one key."""
     values: dict[str, Any] = {"pipeline": "orders", "source": dict(NAMES), "sink": SINK}
+    values["source"] |= COMPANIONS.get(key, {})
     section, _, name = key.rpartition(".")
     (values.setdefault(section, {}) if section else values)[name] = value
     path = tmp_path / "slackwater.yaml"
@@ -132,6 +142,25 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
         {"includeReplicas": {"replicaSelections": [{"type": 2}], "autoFailoverDisabled": True}},
     ),
     ("source.directed_read", "null", lambda o: o.change_stream.directed_read, None),
+    ("source.endpoint", "h:1", lambda o: o.change_stream.endpoint.target, "h:1"),
+    ("source.endpoint", "[::1]", lambda o: o.change_stream.endpoint.target, "[::1]:443"),
+    *(
+        (f"source.{name}", True, attrgetter(f"change_stream.endpoint.{name}"), True)
+        for name in ("plaintext", "anonymous")
+    ),
+    *(
+        (f"source.{name}", "x y", attrgetter(f"change_stream.endpoint.{name}"), "x y")
+        for name in (
+            *("ca_certificate", "client_certificate", "client_key", "credentials_file"),
+            *("impersonate_service_account", "quota_project"),
+        )
+    ),
+    (
+        "source.universe_domain",
+        "example.org",
+        lambda o: o.change_stream.endpoint.target,
+        "spanner.example.org:443",
+    ),
     ("epoch.concurrent_queries", "16.0", lambda o: o.read.concurrent_queries, 16),
     ("epoch.target_records", " 5.", lambda o: o.span_target.records, 5),
 ]
@@ -148,7 +177,8 @@ def test_the_reading_code_gets_what_yaml_says_and_the_same_from_a_notebook(
     text = value if isinstance(value, str) else json.dumps(value)
     # A notebook records no epochs that could bound the next ones.
     if not key.startswith("epoch.target_"):
-        assert read(in_a_notebook(**{OPTIONS[key]: text})) == expected
+        beside = COMPANIONS.get(key, {})
+        assert read(in_a_notebook(**beside, **{OPTIONS[key]: text})) == expected
 
 
 def test_every_setting_of_the_file_that_the_source_has_is_tried_above() -> None:
@@ -209,6 +239,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("epoch.proof", "none", "should be 'ok' or 'record'"),
     ("epoch.audit", "warn", "should be 'stop' or 'log'"),
     ("source.priority", "urgent", "should be 'low', 'medium' or 'high'"),
+    ("source.endpoint", "https://h:1", "is not HOST or HOST:PORT"),
+    ("source.endpoint", "h:1:2", "is not HOST or HOST:PORT"),
     ("source.directed_read", "{", "is not valid JSON"),
     ("source.directed_read", '{"includ": []}', "unknown key 'includ'; did you mean 'include'?"),
     ("source.directed_read", '{"include": []}', "include or exclude"),
@@ -317,12 +349,36 @@ def test_an_option_of_the_sources_own_is_checked() -> None:
         in_a_notebook(tasks="0")
     with pytest.raises(OptionError, match="option traces: Input should be a valid boolean"):
         in_a_notebook(traces="maybe")
-    options = in_a_notebook(
-        tasks="3", traces="True", checkpoint_is_empty="true", emulator_host="h:1"
-    )
+    options = in_a_notebook(tasks="3", traces="True", checkpoint_is_empty="true")
     assert (options.tasks_max, options.read.traces) == (3, True)
     assert options.is_checkpoint_empty is True
-    assert options.change_stream.emulator_host == "h:1"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"plaintext": "true"}, "plaintext needs an endpoint"),
+        ({"anonymous": "true"}, "anonymous needs an endpoint"),
+        ({"client_key": "k"}, "client_certificate and client_key go together"),
+        (
+            {"endpoint": "h", "plaintext": "true", "ca_certificate": "c"},
+            "ca_certificate does not go with plaintext",
+        ),
+        (
+            {"endpoint": "h", "plaintext": "true", "credentials_file": "c"},
+            "credentials_file does not go with plaintext",
+        ),
+        (
+            {"endpoint": "h", "anonymous": "true", "quota_project": "p"},
+            "quota_project does not go with anonymous",
+        ),
+    ],
+)
+def test_what_does_not_go_together_of_an_endpoint_is_refused(
+    options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(OptionError, match=reason):
+        in_a_notebook(**options)
 
 
 def test_all_options_that_are_wrong_are_named() -> None:
@@ -340,9 +396,13 @@ def test_without_a_store_a_query_gets_a_temporary_one() -> None:
     assert first.state_url != second.state_url
 
 
-def test_the_emulator_is_known_from_the_environment_too() -> None:
+def test_the_emulator_is_known_from_the_environment() -> None:
     environ = {"SPANNER_EMULATOR_HOST": "e:1"}
-    assert parse_options(NAMES, environ).change_stream.emulator_host == "e:1"
+    assert parse_options(NAMES, environ).change_stream.endpoint == plaintext("e:1")
+    same = parse_options({**NAMES, "endpoint": "e:1", "plaintext": "true"}, environ)
+    assert same.change_stream.endpoint == plaintext("e:1")
+    with pytest.raises(EndpointError, match=r"endpoint is s:1, and SPANNER_EMULATOR_HOST is e:1"):
+        parse_options({**NAMES, "endpoint": "s:1"}, environ)
 
 
 def test_the_page_on_the_source_has_every_option_and_its_default() -> None:
@@ -357,7 +417,7 @@ def test_the_page_on_the_source_has_every_option_and_its_default() -> None:
     assert defaults is not None
     for written, reading in zip(defaults.groups(), Reading, strict=True):
         assert parse_duration_ms(written) == heartbeat_ms(ReadingSettings(reading=reading))
-    in_words = {"heartbeat", "state_url", "tasks", "emulator_host", "checkpoint_is_empty"}
+    in_words = {"heartbeat", "state_url", "tasks", "checkpoint_is_empty"}
     for name in rows.keys() - set(REQUIRED) - in_words:
         default = NotebookOptions.model_fields[name].default
         if default is None:

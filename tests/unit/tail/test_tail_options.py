@@ -14,7 +14,7 @@ from slackwater.tail.options import NAMES, ChangefeedOptions, tail
 OPTIONS = ChangefeedOptions(
     config=None,
     pipeline=None,
-    source_names={name: name.replace("_", "-") for name in NAMES},
+    source_values={name: name.replace("_", "-") for name in NAMES},
     filter_fields={},
     line_format=LineFormat.TEXT,
     envelope="wrapped",
@@ -41,7 +41,7 @@ OPTIONS = ChangefeedOptions(
         ({"resolved": "soon"}, "--resolved: 'soon'"),
         ({"cursor": "yesterday"}, "--cursor: 'yesterday'"),
         ({"end_time": "tomorrow"}, "--end-time: 'tomorrow'"),
-        ({"source_names": {"project": "p"}}, "missing: --instance, --database, --change-stream."),
+        ({"source_values": {"project": "p"}}, "missing: --instance, --database, --change-stream."),
     ],
 )
 def test_a_wrong_option_is_named(changed: dict[str, Any], message: str) -> None:
@@ -53,6 +53,6 @@ def test_a_wrong_option_is_named(changed: dict[str, Any], message: str) -> None:
 
 def test_missing_names_come_with_the_options_that_give_them() -> None:
     with pytest.raises(TailOptionError) as refused:
-        tail(replace(OPTIONS, source_names={"project": "p", "database": "d"}))
+        tail(replace(OPTIONS, source_values={"project": "p", "database": "d"}))
     assert "-c FILE" in refused.value.hint
     assert "--instance NAME --change-stream NAME" in refused.value.hint

@@ -1,0 +1,58 @@
+"""Google's credentials for an endpoint."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final
+
+import google.auth
+from google.auth import impersonated_credentials
+from google.auth.credentials import Credentials
+from google.auth.exceptions import DefaultCredentialsError
+
+from slackwater.endpoint import Endpoint
+
+_TO_IMPERSONATE: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+
+
+def google_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> Credentials:
+    """Return the credentials to send; those of a file are read, and no token is fetched.
+
+    Args:
+        endpoint: which is not anonymous.
+        scopes: of the tokens.
+
+    Raises:
+        GoogleAuthError: there are none, or they are of another universe domain.
+    """
+    account = endpoint.impersonate_service_account
+    credentials = _own_credentials(endpoint, scopes if account is None else _TO_IMPERSONATE)
+    domain = endpoint.universe_domain
+    if domain is not None and credentials.universe_domain != domain:
+        raise DefaultCredentialsError(
+            f"the credentials are of the universe domain {credentials.universe_domain}, and"
+            f" universe_domain is {domain}"
+        )
+    if account is not None:
+        return impersonated_credentials.Credentials(
+            credentials, account, list(scopes), quota_project_id=endpoint.quota_project
+        )
+    return credentials
+
+
+def _own_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> Credentials:
+    options: dict[str, Any] = {
+        "scopes": list(scopes),
+        "quota_project_id": endpoint.quota_project,
+    }
+    if endpoint.credentials_file is None:
+        default: Credentials = google.auth.default(**options)[0]
+        return default
+    with warnings.catch_warnings():
+        # It warns of files that others have written. This one is named by the settings.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        credentials: Credentials = google.auth.load_credentials_from_file(
+            endpoint.credentials_file, **options
+        )[0]
+    return credentials

@@ -1,0 +1,97 @@
+"""The client of a metadata store in Spanner, whose endpoint stands in the store's URL.
+
+The URL's parameters are the keys of the section source:
+`spanner+spanner:///projects/P/instances/I/databases/D?endpoint=HOST:PORT&ca_certificate=FILE`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Engine
+
+from slackwater.endpoint import Endpoint, file_versions, or_emulator
+
+if TYPE_CHECKING:
+    from google.cloud.spanner import Client
+
+_SCOPES: Final = (
+    "https://www.googleapis.com/auth/spanner.data",
+    "https://www.googleapis.com/auth/spanner.admin",
+)
+_FLAGS: Final = ("plaintext", "anonymous")
+# The host is the key endpoint.
+_KEYS: Final = ["endpoint", *(field.name for field in dataclasses.fields(Endpoint)[1:])]
+
+
+def spanner_engine(url: URL) -> Engine:
+    """Return an engine whose connections go to the URL's endpoint.
+
+    Raises:
+        ValueError: a parameter is unknown, or does not go with another.
+        EndpointError: the environment names another server.
+    """
+    endpoint = or_emulator(_endpoint_of(url), os.environ)
+    # Spanner's transactions are serializable, and its sessions need no ping.
+    engine = sa.create_engine(url.set(query={}))
+    project = str(url.database).split("/")[1]
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_dialect: Any, record: Any, _arguments: Any, options: dict[str, Any]) -> None:
+        record.info["files"] = file_versions(endpoint)
+        options["client"] = _client(endpoint, project)
+
+    @event.listens_for(engine, "checkout")
+    def checkout(_connection: Any, record: Any, _proxy: Any) -> None:
+        # A client keeps the certificate with which it was made.
+        if record.info["files"] != file_versions(endpoint):
+            raise sa.exc.DisconnectionError("the endpoint's files have changed")
+
+    return engine
+
+
+def _endpoint_of(url: URL) -> Endpoint:
+    values: dict[str, Any] = {}
+    for key, text in url.query.items():
+        if key not in _KEYS:
+            raise ValueError(f"it has no parameter {key!r}; known: {', '.join(_KEYS)}")
+        if key in _FLAGS and text not in ("true", "false"):
+            raise ValueError(f"{key} is true or false")
+        values["host" if key == "endpoint" else key] = text == "true" if key in _FLAGS else text
+    endpoint = Endpoint(**values)
+    if (endpoint.ca_certificate or endpoint.client_certificate) and not endpoint.anonymous:
+        raise ValueError(
+            "certificates go with anonymous=true. Google's client takes authorities beside its own"
+            " credentials from GRPC_DEFAULT_SSL_ROOTS_FILE_PATH only"
+        )
+    return endpoint
+
+
+def _client(endpoint: Endpoint, project: str) -> Client:
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud.spanner import Client
+
+    from slackwater.google_credentials import google_credentials
+
+    where = {"api_endpoint": endpoint.target}
+    if endpoint.plaintext:
+        # Of an endpoint with these credentials the client thinks that it has no TLS.
+        return Client(project, credentials=AnonymousCredentials(), client_options=where)
+    if endpoint.anonymous:
+        client = Client(
+            client_options=where,
+            instance_type="omni",
+            ca_certificate=endpoint.ca_certificate,
+            client_certificate=endpoint.client_certificate,
+            client_key=endpoint.client_key,
+        )
+        # It takes for granted that the only project is `default`.
+        client.project = project
+        return client
+    if endpoint.universe_domain is not None:
+        where["universe_domain"] = endpoint.universe_domain
+    return Client(project, credentials=google_credentials(endpoint, _SCOPES), client_options=where)

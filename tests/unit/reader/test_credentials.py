@@ -1,0 +1,152 @@
+"""Google's credentials reach the endpoint with each request, over TLS only."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+from google.auth import impersonated_credentials
+from google.oauth2 import service_account
+
+from slackwater.endpoint import Endpoint
+from slackwater.google_credentials import google_credentials
+from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.errors import PermissionDeniedError, UnauthenticatedError
+from slackwater.reader.transport.connection import Connection
+from tests.support.tls_door import server_side, tls_door
+
+
+class Server(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Refuses all, and notes the metadata of each request."""
+
+    def __init__(self) -> None:
+        self.metadata: list[dict[str, str]] = []
+
+    def service(self, details: Any) -> Any:
+        self.metadata.append(dict(details.invocation_metadata))
+
+        def refuse(_request: bytes, context: grpc.ServicerContext) -> bytes:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "seen")
+            raise AssertionError
+
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+@contextmanager
+def spanner() -> Iterator[tuple[Server, str]]:
+    """Run a server without TLS; yield it and HOST:PORT."""
+    handler, server = Server(), grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield handler, f"127.0.0.1:{port}"
+    server.stop(None)
+
+
+@contextmanager
+def token_server() -> Iterator[str]:
+    """Run a server that gives the tokens token-1, token-2, ...; yield its URL."""
+    numbers = iter(range(1, 100))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            answer = {"access_token": f"token-{next(numbers)}", "expires_in": 3600}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/token"
+        server.shutdown()
+        thread.join()
+
+
+def key_file(folder: Path, token_uri: str, **more: str) -> str:
+    """Write a service account's key."""
+    key = trustme.CA(key_type=trustme.KeyType.RSA).private_key_pem.bytes().decode()
+    content = {"type": "service_account", "client_email": "reader@p.iam.gserviceaccount.com"}
+    content |= {"private_key": key, "private_key_id": "1", "token_uri": token_uri, **more}
+    new = folder / "key.new"
+    new.write_text(json.dumps(content))
+    return str(new.rename(folder / "key.json"))
+
+
+def refused(connection: Connection) -> None:
+    with pytest.raises(PermissionDeniedError, match="seen"):
+        connection.query("SELECT 1")
+
+
+def test_a_token_and_the_quota_project_go_with_each_request_and_a_new_key_is_used(
+    tmp_path: Path,
+) -> None:
+    authority, trusted = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    context = server_side(authority.issue_cert("127.0.0.1"))
+    with spanner() as (server, host), tls_door(host, context) as door, token_server() as tokens:
+        endpoint = Endpoint(
+            door.host,
+            ca_certificate=str(trusted),
+            credentials_file=key_file(tmp_path, tokens),
+            quota_project="of-the-quota",
+        )
+        stream = ChangeStream("p12345", "main", "shop", "Orders", endpoint=endpoint)
+        connection = Connection(stream)
+        refused(connection)
+        refused(connection)
+        key_file(tmp_path, tokens)
+        refused(connection)
+        connection.close()
+    sent = [(m["authorization"], m["x-goog-user-project"]) for m in server.metadata]
+    assert sent == [
+        ("Bearer token-1", "of-the-quota"),
+        ("Bearer token-1", "of-the-quota"),
+        ("Bearer token-2", "of-the-quota"),
+    ]
+
+
+def test_no_credentials_are_sent_without_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with spanner() as (server, host), token_server() as tokens:
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", key_file(tmp_path, tokens))
+        endpoint = Endpoint(host, plaintext=True)
+        refused(Connection(ChangeStream("p12345", "main", "shop", "Orders", endpoint=endpoint)))
+    assert "authorization" not in server.metadata[0]
+
+
+def test_another_account_is_acted_as(tmp_path: Path) -> None:
+    endpoint = Endpoint(
+        credentials_file=key_file(tmp_path, "https://example.org/token"),
+        impersonate_service_account="other@p.iam.gserviceaccount.com",
+        quota_project="of-the-quota",
+    )
+    made = google_credentials(endpoint, ["spanner"])
+    assert isinstance(made, impersonated_credentials.Credentials)
+    assert made.service_account_email == "other@p.iam.gserviceaccount.com"
+    assert made.quota_project_id == "of-the-quota"
+
+
+def test_credentials_are_of_the_universe_that_is_named(tmp_path: Path) -> None:
+    file = key_file(tmp_path, "https://example.org/token", universe_domain="example.org")
+    endpoint = Endpoint(credentials_file=file, universe_domain="example.org")
+    assert isinstance(google_credentials(endpoint, ["spanner"]), service_account.Credentials)
+    assert endpoint.target == "spanner.example.org:443"
+    wrong = Endpoint(credentials_file=file, universe_domain="example.com")
+    stream = ChangeStream("p12345", "main", "shop", "Orders", endpoint=wrong)
+    with pytest.raises(UnauthenticatedError, match=r"example\.org, and universe_domain is example"):
+        Connection(stream).query("SELECT 1")
