@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 
 from slackwater.spark_sink.errors import DuckLakeError, PublishError
@@ -19,9 +21,10 @@ from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.tables.by_transaction.names import TableAddress
 from slackwater.spark_sink.tables.in_ducklake import lake as lake_module
 from slackwater.spark_sink.tables.in_ducklake.address import lake_address
+from slackwater.spark_sink.tables.in_ducklake.ducklake_access import DuckLakeAccess
 from slackwater.spark_sink.tables.in_ducklake.ducklake_log import DuckLakeLog
 from slackwater.spark_sink.tables.in_postgresql.database import Database
-from slackwater.spark_sink.tables.table_changes import MergePolicy
+from slackwater.spark_sink.tables.table_changes import SOURCE_TABLE_PROPERTY, MergePolicy
 from tests.support.ducklakes import Lake
 from tests.support.merged_mirror import PIPELINE, MergedMirror, next_epoch
 from tests.support.merged_tables import COLUMNS, SCHEMA, drawn, latest_of
@@ -115,6 +118,37 @@ def test_files_that_no_snapshot_has_go_after_a_day(log: DuckLakeLog, tmp_path: P
     again(log).maintain(TableAddress(None, mirror.name), None)
     assert not orphan.exists()
     mirror.require_equal()
+
+
+@pytest.mark.parametrize("catalog", ["sqlite", "postgresql"])
+def test_a_few_changes_in_typed_columns_are_read_as_they_were_written(
+    catalog: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = None
+    if catalog == "postgresql":
+        url = request.getfixturevalue("new_postgres_url")().replace("+psycopg", "")
+    log = log_of(tmp_path, url)
+    log.take_over(lambda: None)
+    texts = ["", "it's", 'a "b"', "NULL", "{'a': 1}", "[x, y]", "back\\slash", "é, ü"]
+    after = [
+        {"Text": text, "Texts": [text, None, *texts], "Time": datetime(2026, 1, 31, tzinfo=UTC)}
+        for text in texts
+    ]
+    fields = {"Text": pa.string(), "Texts": pa.list_(pa.string())}
+    kind = pa.struct({**fields, "Time": pa.timestamp("us", "UTC")}.items())
+    rows = pa.table({"number": range(len(after)), "after": pa.array(after, kind)})
+    access = DuckLakeAccess(log, TableAddress("named schema", "typed"))
+    access.make(rows.schema, {SOURCE_TABLE_PROPERTY: "typed"}, [])
+    for number in range(rows.num_rows):
+        with log.committing(next_epoch(), None, is_stated=True, incomplete=[]):
+            access.append_rows(rows.slice(number, 1), None)  # type: ignore[arg-type]
+    reader = Lake(f"postgres:{url}") if url else Lake.in_folder(tmp_path / "lake")
+    for _ in range(2):
+        read = reader.rows('"named schema".typed')
+        assert sorted(read, key=lambda row: row["number"]) == rows.to_pylist()
+        again(log).maintain(TableAddress("named schema", "typed"), 0.0)
+    log.database.close()
+    log.reader.close()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
