@@ -154,8 +154,20 @@ class SpannerSource:
     def earliest_start_ns(self) -> int:
         """Return the start that Spanner names when it refuses an earlier one.
 
-        Where Spanner names none, or one that expires within a minute, the retention decides.
+        Where Spanner names none, or one that expires within a minute, the retention decides. If
+        that is not known, a start that moves with the clock is taken for its end.
         """
+        named_ns = self._earliest_named_ns()
+        retention_ns = self.info().retention_ns
+        if named_ns is None:
+            return _LONG_AGO_NS
+        if retention_ns is not None:
+            return max(named_ns, self.strong_read_timestamp_ns() - retention_ns + _GRACE_NS)
+        is_moving = self._earliest_named_ns() != named_ns
+        return named_ns + _GRACE_NS if is_moving else named_ns
+
+    def _earliest_named_ns(self) -> int | None:
+        """Return the start that Spanner names in its refusal; None if it refuses none."""
         refused_ns = []
         for function in self.read_functions:
             try:
@@ -163,9 +175,8 @@ class SpannerSource:
             except StartTooOldError as error:
                 refused_ns.append(earliest_start_ns(error.message) or _LONG_AGO_NS)
             else:
-                return _LONG_AGO_NS
-        lasting_ns = self.strong_read_timestamp_ns() - self.info().retention_ns + _GRACE_NS
-        return max(min(refused_ns), lasting_ns)
+                return None
+        return min(refused_ns)
 
     def query(
         self, token: str, start_ns: int, end_ns: int | None, function: str = OWN_FUNCTION

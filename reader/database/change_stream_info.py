@@ -18,7 +18,7 @@ from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import ChildPartitionsRecord, PartitionStartRecord
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.statement import CHANGE_STREAM_OPTIONS, DATABASE_DIALECT
-from slackwater.timestamp import format_rfc3339, ms_to_ns, parse_duration_ms, seconds_to_ns
+from slackwater.timestamp import format_rfc3339, ms_to_ns, ns_to_seconds, parse_duration_ms
 
 _OMITTING: Final = (
     "exclude_insert",
@@ -28,7 +28,6 @@ _OMITTING: Final = (
     "allow_txn_exclusion",
 )
 _PARTITION_MODE: Final = PartitionMode.IMMUTABLE_KEY_RANGE
-RETENTION_DEFAULT_NS: Final = seconds_to_ns(86_400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +36,13 @@ class ChangeStreamInfo:
 
     Attributes:
         dialect: the database's.
-        retention_ns: how long records are retained, nanoseconds.
+        retention_ns: how long records are retained, nanoseconds; None if Spanner does not say.
         options: the stream's options, as they stand there.
         read_functions: those whose records together are the stream's, as in read_functions.
     """
 
     dialect: Dialect
-    retention_ns: int
+    retention_ns: int | None
     options: Mapping[str, str]
     read_functions: tuple[str, ...] = (OWN_FUNCTION,)
 
@@ -136,12 +135,22 @@ def partition_mode_of(options: Mapping[str, str]) -> PartitionMode:
     return PartitionMode(options.get("partition_mode", _PARTITION_MODE).upper())
 
 
-def parse_retention_ns(text: str | None) -> int:
-    """Return a retention_period such as 36h or 7d in nanoseconds; one day by default."""
+def parse_retention_ns(text: str | None) -> int | None:
+    """Return a retention_period such as 36h or 7d in nanoseconds; None if it is not stated.
+
+    Spanner's default is one day in older documents and seven in newer ones.
+    """
     try:
         return ms_to_ns(parse_duration_ms(text))
     except ValueError:
-        return RETENTION_DEFAULT_NS
+        return None
+
+
+def retention_text(retention_ns: int | None) -> str:
+    """Return a retention period for people."""
+    if retention_ns is None:
+        return "for an unknown time"
+    return f"for {ns_to_seconds(retention_ns) / 86_400:g} d"
 
 
 def partitions_alive(

@@ -29,13 +29,13 @@ from slackwater.pipeline.source import (
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.printing import show
+from slackwater.reader.database.change_stream_info import retention_text
 from slackwater.reader.database.schema_changes import schema_changes
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.ddl_updates import PERMISSION
 from slackwater.secrecy import masked
 from slackwater.state.errors import StoreMissingError
 from slackwater.state.store import Store
-from slackwater.timestamp import ns_to_seconds
 
 if TYPE_CHECKING:
     from slackwater.monitoring.http_access import TokenFile
@@ -72,12 +72,12 @@ def checks(settings: Settings) -> Iterator[Check]:
     def look_up() -> str:
         sources.append(connect(settings))
         spanner = sources[0]
-        days = ns_to_seconds(spanner.description.retention_ns) / 86_400
         if settings.sink.needs_all_changes:
             check_omissions(settings, spanner)
         left_out = "".join(f", {name}" for name in spanner.description.omissions)
         return (
-            f"{spanner.options.change_stream.path}, {spanner.description.dialect}, {days:g} d"
+            f"{spanner.options.change_stream.path}, {spanner.description.dialect}, kept"
+            f" {retention_text(spanner.description.retention_ns)}"
             f"{left_out and f', leaves changes out: {left_out[2:]}'}"
         )
 

@@ -24,6 +24,7 @@ from slackwater.reader.database.change_stream_info import (
     parse_retention_ns,
     read_change_streams,
     require_supported,
+    retention_text,
 )
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.connection import Connection
@@ -38,7 +39,6 @@ from slackwater.setting_values import reason_of
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.sinks.registry import parse_sink_settings
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
-from slackwater.timestamp import ns_to_seconds
 
 # Asks for a value: its name, the values that are possible (none: any), the value to suggest.
 Prompt = Callable[[str, Sequence[str], str | None], str]
@@ -306,6 +306,6 @@ def _name_like(stream: str) -> str:
 
 
 def _stream_text(stream_options: Mapping[str, str]) -> str:
-    days = ns_to_seconds(parse_retention_ns(stream_options.get("retention_period"))) / 86_400
+    retention = retention_text(parse_retention_ns(stream_options.get("retention_period")))
     capture = stream_options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
-    return f"value capture type {capture}, kept for {days:g} d"
+    return f"value capture type {capture}, kept {retention}"

@@ -62,7 +62,7 @@ class PipelineStatus:
         pipeline: its row in the metadata store.
         is_owner: True if this process runs it.
         clock_ns: Spanner's clock, or this machine's before it was read.
-        retention_ns: how long the change stream keeps records; None before it was looked up.
+        retention_ns: how long the change stream keeps records; None if that is not known.
         partitions: those in the metadata store.
         by_state: how many of them are in each state.
         queries: the partition queries that have been open for a while, the furthest behind first.
@@ -77,6 +77,7 @@ class PipelineStatus:
         verified: the tables whose mirrors are compared again and again.
         is_owner_dead: the owner is known to have died.
         scan_share: the share of the initial scan that is done; None if none is under way.
+        is_looked_up: this process knows the change stream.
     """
 
     pipeline: Pipeline
@@ -97,6 +98,7 @@ class PipelineStatus:
     verified: tuple[VerifiedTable, ...] = ()
     is_owner_dead: bool = False
     scan_share: float | None = None
+    is_looked_up: bool = True
 
     @property
     def lag_ns(self) -> int | None:
@@ -154,7 +156,7 @@ class PipelineStatus:
             return f"the metadata store has not answered for {self.store_silent_s:.0f} s"
         if standby_is_ready and self.stands_by:
             return None
-        if self.retention_ns is None:
+        if not self.is_looked_up:
             return "the change stream has not been looked up yet"
         if not self.is_owner:
             return f"standing by for {self.pipeline.owner}"
@@ -305,6 +307,7 @@ class StatusPoller:
             verified=tuple(verified_tables(supervisor.store, supervisor.name)),
             is_owner_dead=has_dead_owner(pipeline),
             scan_share=share_done(supervisor.store, supervisor.name) if is_starting else None,
+            is_looked_up=source is not None,
         )
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:

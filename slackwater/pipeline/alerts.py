@@ -72,11 +72,11 @@ class Alerts:
         store: the metadata store.
         pipeline: its name.
         clock_ns: returns Spanner's clock at once.
-        retention_ns: how long the change stream keeps records.
+        retention_ns: how long the change stream keeps records; None if that is not known.
     """
 
     def __init__(
-        self, store: Store, pipeline: str, clock_ns: Callable[[], int], retention_ns: int
+        self, store: Store, pipeline: str, clock_ns: Callable[[], int], retention_ns: int | None
     ) -> None:
         self._store = store
         self._pipeline = pipeline
@@ -88,6 +88,12 @@ class Alerts:
 
     def start(self) -> None:
         """Begin to check every two seconds, and the retention period every thirty."""
+        if self._retention_ns is None:
+            _log.warning(
+                "the retention period is unknown, so nothing can warn before records are lost",
+                pipeline=self._pipeline,
+                hint="set the change stream's option retention_period",
+            )
         self._thread.start()
 
     def stop(self) -> None:
@@ -131,17 +137,18 @@ class Alerts:
 
     def _look_at_retention(self) -> None:
         pipeline = self._store.pipeline(self._pipeline)
-        if pipeline is None or pipeline.low_watermark_ns is None:
+        retention_ns = self._retention_ns
+        if pipeline is None or pipeline.low_watermark_ns is None or retention_ns is None:
             return
         used = retention_used(
             pipeline.low_watermark_ns,
             clock_ns=self._clock_ns(),
-            retention_ns=self._retention_ns,
+            retention_ns=retention_ns,
         )
         if used > RETENTION_WARNING and self._retention.is_due(time.monotonic()):
             _log.warning(
                 "falling behind",
                 pipeline=self._pipeline,
                 retention_used=round(used, 3),
-                hours_left=round(ns_to_seconds((1 - used) * self._retention_ns) / 3_600, 2),
+                hours_left=round(ns_to_seconds((1 - used) * retention_ns) / 3_600, 2),
             )

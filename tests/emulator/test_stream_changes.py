@@ -132,9 +132,7 @@ def test_a_value_capture_type_holds_for_the_records_committed_under_it(
 def test_a_retention_period_altered_is_described_and_reading_goes_on(watching: Watching) -> None:
     """No records here are old enough to fall out of a shorter retention: 24h is the least."""
     database = watching("ALL")
-    assert (
-        read_change_stream_info(database.clock).retention_ns == 24 * 3_600 * NANOSECONDS_PER_SECOND
-    )
+    assert read_change_stream_info(database.clock).retention_ns is None
     database.insert(A="before")
     database.ddl("ALTER CHANGE STREAM `S` SET OPTIONS (retention_period = '36h')")
     database.insert(A="after")

@@ -37,7 +37,7 @@ def test_a_pipeline_that_is_connected_owned_and_not_stalled_is_ready() -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"retention_ns": None}, "the change stream has not been looked up yet"),
+        ({"is_looked_up": False}, "the change stream has not been looked up yet"),
         ({"is_owner": False}, "standing by for me"),
         ({"held_back": STALLED}, "partition token is stalled"),
         # Its partitions are silent because Spanner is.
@@ -84,7 +84,7 @@ def test_a_standby_is_ready_only_for_those_who_ask_so_and_only_if_it_can_take_ov
         READY,
         is_owner=False,
         stands_by=True,
-        retention_ns=None,
+        is_looked_up=False,
         pipeline=replace(RUNNING, state=PipelineState.FAILED),
     )
     assert standby.unready_reason(standby_is_ready=True) is None
@@ -99,6 +99,9 @@ def test_a_standby_is_ready_only_for_those_who_ask_so_and_only_if_it_can_take_ov
 def test_the_lag_is_measured_by_spanners_clock_and_as_a_share_of_the_retention() -> None:
     assert READY.lag_ns == 10 * SECOND_NS
     assert READY.retention_used == 0.1
+    of_unknown_retention = replace(READY, retention_ns=None)
+    assert of_unknown_retention.retention_used is None
+    assert of_unknown_retention.unready_reason() is None
     before_the_first_epoch = replace(READY, pipeline=replace(RUNNING, low_watermark_ns=None))
     assert before_the_first_epoch.lag_ns is None
     assert before_the_first_epoch.retention_used is None

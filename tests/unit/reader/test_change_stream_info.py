@@ -9,16 +9,25 @@ from slackwater.reader.database.change_stream_info import (
     ChangeStreamInfo,
     parse_retention_ns,
     require_supported,
+    retention_text,
 )
 from slackwater.reader.errors import UnsupportedStreamError
 from slackwater.timestamp import seconds_to_ns
 
 
 @pytest.mark.parametrize(
-    ("text", "hours"), [("36h", 36), ("7d", 7 * 24), ("2880m", 48), ("86400s", 24), (None, 24)]
+    ("text", "hours"),
+    [("36h", 36), ("7d", 7 * 24), ("30d", 30 * 24), ("2880m", 48), ("86400s", 24)],
 )
-def test_a_retention_period_is_read_and_is_one_day_by_default(text: str | None, hours: int) -> None:
+def test_a_retention_period_is_read(text: str, hours: int) -> None:
     assert parse_retention_ns(text) == seconds_to_ns(hours * 3_600)
+
+
+@pytest.mark.parametrize("text", [None, "a while"])
+def test_a_retention_period_that_is_not_stated_is_unknown(text: str | None) -> None:
+    assert parse_retention_ns(text) is None
+    assert retention_text(None) == "for an unknown time"
+    assert retention_text(seconds_to_ns(36 * 3_600)) == "for 1.5 d"
 
 
 @pytest.mark.parametrize(
