@@ -327,7 +327,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
             "tests/unit/pages/test_sizing_page.py::test_maintenance_costs_what_its_requests_cost"
         ),
     },
-    "spanner.md": {"seven\n  days": _SPANNER},
+    "spanner.md": {"Set seven days": _SPANNER},
     "spark-source.md": {
         "| 1h |": _OPTIONS,
         "at least 1m": _KEEP,
