@@ -28,7 +28,8 @@ _TYPES: Final[Mapping[str, str]] = {
     "date": "DATE",
     "bytea": "BINARY",
 }
-_ARRAY: Final = re.compile(r"ARRAY<(.*)>(?:\(.*\))?|(.*)\[\]")
+# A vector is an array: ARRAY<FLOAT32>(vector_length=>2), real[] vector length 2.
+_ARRAY: Final = re.compile(r"ARRAY<(.*)>(?:\(.*\))?|(.*)\[\](?: vector length \d+)?")
 _LENGTH: Final = re.compile(r"\(.*\)")
 
 
