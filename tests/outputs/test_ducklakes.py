@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,16 +138,23 @@ def test_a_few_changes_in_typed_columns_are_read_as_they_were_written(
     fields = {"Text": pa.string(), "Texts": pa.list_(pa.string())}
     kind = pa.struct({**fields, "Time": pa.timestamp("us", "UTC")}.items())
     rows = pa.table({"number": range(len(after)), "after": pa.array(after, kind)})
-    access = DuckLakeAccess(log, TableAddress("named schema", "typed"))
-    access.make(rows.schema, {SOURCE_TABLE_PROPERTY: "typed"}, [])
+    tables = [TableAddress("named schema", f"typed {number}") for number in range(4)]
+    several = [DuckLakeAccess(log, table) for table in tables]
+    for access in several:
+        access.make(rows.schema, {SOURCE_TABLE_PROPERTY: "typed"}, [])
     for number in range(rows.num_rows):
-        with log.committing(next_epoch(), None, is_stated=True, incomplete=[]):
-            access.append_rows(rows.slice(number, 1), None)  # type: ignore[arg-type]
+        with (
+            log.committing(next_epoch(), None, is_stated=True, incomplete=[]),
+            ThreadPoolExecutor(len(several)) as pool,
+        ):
+            row = rows.slice(number, 1)
+            list(pool.map(lambda access: access.append_rows(row, None), several))  # noqa: B023
     reader = Lake(f"postgres:{url}") if url else Lake.in_folder(tmp_path / "lake")
     for _ in range(2):
-        read = reader.rows('"named schema".typed')
-        assert sorted(read, key=lambda row: row["number"]) == rows.to_pylist()
-        again(log).maintain(TableAddress("named schema", "typed"), 0.0)
+        for table in tables:
+            read = reader.rows(table.quoted)
+            assert sorted(read, key=lambda row: row["number"]) == rows.to_pylist()
+            again(log).maintain(table, 0.0)
     log.database.close()
     log.reader.close()
 

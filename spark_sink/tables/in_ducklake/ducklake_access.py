@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 import pyarrow as pa
 
@@ -21,8 +20,6 @@ from slackwater.spark_sink.tables.table_changes import (
     MergePolicy,
     MissingColumn,
 )
-
-_INLINED_ROWS_MAX: Final = "ducklake_default_data_inlining_row_limit"
 
 
 class DuckLakeAccess(TransactionAccess[DuckLakeLog]):
@@ -69,13 +66,9 @@ class DuckLakeAccess(TransactionAccess[DuckLakeLog]):
 
     def _copy(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         with self._named():
-            # Of a struct that is in the catalog DuckDB 1.5.5 reads no quote and no timestamp: even
-            # a few rows are a file.
-            self._run(f"SET {_INLINED_ROWS_MAX} = 0")
-            self._database.run_with(
+            self._database.write_file(
                 f"INSERT INTO {self.name} BY NAME SELECT * FROM {ARRIVING}", batches, schema
             )
-            self._run(f"RESET {_INLINED_ROWS_MAX}")
 
     def _merge_rows(
         self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy

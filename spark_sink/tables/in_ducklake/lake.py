@@ -31,6 +31,7 @@ _EXTENSIONS: Final = ("ducklake", "sqlite_scanner", "postgres_scanner")
 ARRIVING: Final = "_slackwater_arriving"
 # The name of the lake's catalog in DuckDB.
 CATALOG: Final = "__ducklake_metadata_lake"
+_INLINED_ROWS_MAX: Final = "ducklake_default_data_inlining_row_limit"
 _PROBE: Final = "_slackwater_probe"
 _ROWS_AT_ONCE: Final = 50_000
 # In messages of requests to the catalog.
@@ -99,6 +100,19 @@ class Lake(SqlDatabase):
             finally:
                 if self.is_open:
                     connection.unregister(ARRIVING)
+
+    def write_file(
+        self, statement: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema
+    ) -> None:
+        """Run a statement that inserts rows, which become a file even if they are few.
+
+        Of a struct that is in the catalog DuckDB 1.5.5 reads no quote, no timestamp and no bytes.
+        """
+        # Other tables' statements would run between these.
+        with self._lock:
+            self.run(f"SET {_INLINED_ROWS_MAX} = 0")
+            self.run_with(statement, batches, schema)
+            self.run(f"RESET {_INLINED_ROWS_MAX}")
 
     def removing(self, call: str) -> None:
         """Run a statement that removes files which nobody needs."""
