@@ -195,6 +195,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 		$(BIN)/python -m tests.proofs.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \
 		|| exit 1; done; done
 	@$(BIN)/python -m tests.proofs.kafka_foreign --seconds 3600
+	@$(BIN)/python -m tests.proofs.pubsub_kills --kills 20
 	@$(BIN)/python -m tests.proofs.mirrors --changes 2000 --looks 10
 	@for place in catalog postgresql; do \
 		$(BIN)/python -m tests.proofs.mirrors --in $$place || exit 1; done

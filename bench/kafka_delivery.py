@@ -30,7 +30,8 @@ from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
+from slackwater.spark_sink.sinks.kafka import KafkaSettings
+from slackwater.spark_sink.sinks.message_sink import MessageSink
 from tests.support.epoch_rows import START, record
 from tests.support.kafka_broker import Broker, spark_conf
 
@@ -63,7 +64,7 @@ class Bench:
         self._sinks = {way: self._sink(way) for way in WAYS}
         self._epoch = 0
 
-    def _sink(self, way: str) -> Kafka:
+    def _sink(self, way: str) -> MessageSink:
         settings = KafkaSettings.model_validate(
             {
                 "checkpoint": str(self._folder / way),

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import google.auth
+import grpc
 from google.auth import impersonated_credentials
 from google.auth.credentials import Credentials
 from google.auth.exceptions import DefaultCredentialsError
+from google.auth.transport.grpc import AuthMetadataPlugin
+from google.auth.transport.requests import Request
 
 from slackwater.endpoint import Endpoint
 
@@ -39,6 +42,12 @@ def google_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> Credentials
             credentials, account, list(scopes), quota_project_id=endpoint.quota_project
         )
     return credentials
+
+
+def call_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> grpc.CallCredentials:
+    """Return what adds a token to each call of a channel; see google_credentials()."""
+    plugin = AuthMetadataPlugin(google_credentials(endpoint, scopes), Request())
+    return grpc.metadata_call_credentials(plugin)
 
 
 def _own_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> Credentials:

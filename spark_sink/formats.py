@@ -13,6 +13,8 @@ POSTGRESQL: Final = "postgresql"
 DUCKLAKE: Final = "ducklake"
 # The schemes of databases' URLs.
 DATABASES: Final[Mapping[str, str]] = {BIGQUERY: "bq", POSTGRESQL: "postgresql"}
+# Messages, with a schema.
+AVRO: Final = "avro"
 # Lines, each a row's only column.
 TEXT: Final = "text"
 

@@ -7,6 +7,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+from slackwater.spark_sink.envelopes.change_id import change_id
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.java import map_in_arrow
 
@@ -23,23 +24,34 @@ ROW_HASH: Final = "row_hash"
 Wrap = Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]
 
 
-def messages(changes: DataFrame, envelope: Envelope, *, has_row_hash: bool = False) -> DataFrame:
+def messages(
+    changes: DataFrame, envelope: Envelope, *, has_row_hash: bool = False, has_uuid: bool = False
+) -> DataFrame:
     """Return a row for each message: table_name, key, value, low_watermark, the columns of ORDER.
 
     Args:
         changes: rows of the output's contract.
         envelope: of the messages.
         has_row_hash: the column ROW_HASH is added.
+        has_uuid: the columns uuid, of change_id(), and mod_type are added.
     """
 
     def wrap(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [(m.table, m.key, m.value) for m in envelope.messages(record)]
 
-    return rows_of_messages(changes, wrap, "string", has_row_hash=has_row_hash)
+    wrap_all = with_uuids(wrap, envelope.options.origin.stream_name) if has_uuid else wrap
+    return rows_of_messages(
+        changes, wrap_all, "string", has_row_hash=has_row_hash, has_uuid=has_uuid
+    )
 
 
 def rows_of_messages(
-    changes: DataFrame, wrap: Wrap, kind: str, *, has_row_hash: bool = False
+    changes: DataFrame,
+    wrap: Wrap,
+    kind: str,
+    *,
+    has_row_hash: bool = False,
+    has_uuid: bool = False,
 ) -> DataFrame:
     """Return such rows for any way to write keys and values.
 
@@ -48,6 +60,7 @@ def rows_of_messages(
         wrap: makes the messages of a record.
         kind: Spark's type of keys and values.
         has_row_hash: the column ROW_HASH is added.
+        has_uuid: wrap also makes the columns uuid and mod_type.
     """
     # With Arrow, which the settings do without.
     import pyarrow as pa
@@ -56,9 +69,10 @@ def rows_of_messages(
     from slackwater.arrow_schema import arrow_schema_of
     from slackwater.typed_changes import in_pieces
 
-    row_hash = f" {ROW_HASH} long," if has_row_hash else ""
+    more = " uuid string, mod_type string," if has_uuid else ""
+    more += f" {ROW_HASH} long," if has_row_hash else ""
     schema = StructType.fromDDL(
-        f"table_name string, key {kind}, value {kind},{row_hash} number int,"
+        f"table_name string, key {kind}, value {kind},{more} number int,"
         " commit_timestamp timestamp_ltz, server_transaction_id string, record_sequence string,"
         " low_watermark timestamp_ltz"
     )
@@ -99,6 +113,25 @@ def with_row_hashes(wrap: Wrap) -> Wrap:
         hashes = [crc32(f"{record['table_name']} {mod['keys']}".encode()) for mod in mods]
         return [
             (*row, hashes[number * len(hashes) // len(rows)]) for number, row in enumerate(rows)
+        ]
+
+    return wrap_all
+
+
+def with_uuids(wrap: Wrap, stream_name: str) -> Wrap:
+    """Return a function that adds a change's UUID and the record's type of modification."""
+
+    def wrap_all(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        rows = wrap(record)
+        # Each mod has as many messages as the others, or they share a single one.
+        of_mod = max(1, len(rows) // len(record["mods"]))
+        return [
+            (
+                *row,
+                change_id(stream_name, record, number // of_mod, number % of_mod),
+                record["mod_type"],
+            )
+            for number, row in enumerate(rows)
         ]
 
     return wrap_all

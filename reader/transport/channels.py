@@ -11,11 +11,9 @@ from typing import Any, Final
 import grpc
 import structlog
 from google.auth.exceptions import GoogleAuthError
-from google.auth.transport.grpc import AuthMetadataPlugin
-from google.auth.transport.requests import Request
 
 from slackwater.endpoint import Endpoint, file_versions
-from slackwater.google_credentials import google_credentials
+from slackwater.google_credentials import call_credentials
 from slackwater.reader.errors import TlsFileError
 
 # The second one is for the list of DDL statements.
@@ -95,8 +93,7 @@ def _channel_credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
     tls = grpc.ssl_channel_credentials(*_checked_files(endpoint))
     if endpoint.anonymous:
         return tls
-    plugin = AuthMetadataPlugin(google_credentials(endpoint, _SCOPES), Request())
-    return grpc.composite_channel_credentials(tls, grpc.metadata_call_credentials(plugin))
+    return grpc.composite_channel_credentials(tls, call_credentials(endpoint, _SCOPES))
 
 
 def _checked_files(endpoint: Endpoint) -> tuple[bytes | None, bytes | None, bytes | None]:

@@ -108,6 +108,12 @@ SINKS: Final[Mapping[str, SinkChoice]] = {
         _STAGING,
         needs_servers=True,
     ),
+    "pubsub": SinkChoice(
+        "A message of Google's Pub/Sub for each change, at least once.",
+        {"kind": "pubsub", "format": "json", "topic": "spanner-{table}"},
+        "staging",
+        _STAGING,
+    ),
     "spark": SinkChoice(
         "Any format that Spark can write, at least once; console prints to the terminal.",
         {"kind": "spark", "format": "console"},
@@ -241,6 +247,8 @@ def sink_values(
         **({"options": {"kafka.bootstrap.servers": servers}} if choice.needs_servers else {}),
         "path": choice.url.format_map(names) or _below(path, choice.folder),
     }
+    if choice.keys["kind"] == "pubsub":
+        values["project"] = names["project"]
     if choice.keys["format"] == DUCKLAKE and is_object_store(path):
         values["catalog"] = "sqlite:///catalog.sqlite"
     without_checkpoint = _parsed(values)
@@ -266,6 +274,7 @@ def _sink_comments(choice: SinkChoice) -> dict[str, str]:
     return {
         "kind": choice.meaning,
         "format": "Its jars are fetched at the first start." if choice.needs_servers else "",
+        "project": "The project of the topics, which have to be there.",
         "topic": "{table} stands for the table's full name.",
         "options": "Options of Kafka's client.",
         "path": choice.folder_meaning,

@@ -24,8 +24,8 @@ from slackwater.scheduler.source_settings import options_of
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
-from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.managed_tables import ManagedTableSettings
+from slackwater.spark_sink.sinks.message_settings import MessageSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 from slackwater.state.errors import StateError
@@ -122,7 +122,7 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
         ColumnNameError, TableNameError: the output can't have a table or column of that name.
     """
     settings.sink.check_capture_type(capture_type(source.description))
-    if isinstance(settings.sink, ManagedTableSettings | KafkaSettings):
+    if isinstance(settings.sink, ManagedTableSettings | MessageSettings):
         watched = watched_tables(source.connection, source.description.dialect)
         settings.sink.check_tables(
             {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -15,11 +14,11 @@ from slackwater.spark_sink.envelopes.avro_fields import (
     record_schema,
     string_fields,
 )
+from slackwater.spark_sink.envelopes.change_id import change_id
 from slackwater.spark_sink.envelopes.envelope import ModEnvelope
 from slackwater.spark_sink.envelopes.event import Event
 from slackwater.spark_sink.envelopes.message import MessageBody, dumps
 
-_NAMESPACE: Final = uuid.UUID("6f1d2c1e-5d8e-5a0f-9c57-0d6f3a4b7c21")
 _CDC: Final = "spanner-cdc"
 _BACKFILL: Final = "spanner-backfill"
 _PRIMARY_KEY: Final = "is_primary_key"
@@ -43,17 +42,12 @@ class Datastream(ModEnvelope):
             record["record_sequence"],
             event.mod_number,
         )
-        keys = record["mods"][event.mod_number]["keys"]
-        identity = (table, keys, event.commit_us) if event.is_backfill else place
         value = {
             "stream_name": self.options.origin.stream_name,
             "read_method": _BACKFILL if event.is_backfill else _CDC,
             "object": table,
             "schema_key": hashlib.sha256(f"{table} {shape}".encode()).hexdigest()[:32],
-            # The same on a replay, so that a consumer recognizes an event that comes twice.
-            "uuid": str(
-                uuid.uuid5(_NAMESPACE, dumps([self.options.origin.stream_name, *identity]))
-            ),
+            "uuid": change_id(self.options.origin.stream_name, record, event.mod_number),
             "read_timestamp": self.options.timestamp_format(datetime.now(UTC)),
             "source_timestamp": self.options.timestamp_format(record["commit_timestamp"]),
             "sort_keys": [event.commit_us, *place],

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.java import java_exception, java_raised, jvm_of
 from slackwater.spark_sink.kafka.broker_errors import typed_error
-from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
-from slackwater.spark_sink.kafka.topics import Topics
+from slackwater.spark_sink.kafka.topics import KafkaTopics
 from slackwater.spark_sink.message_rows import ORDER
+from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.sink import OutputPosition
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class AtLeastOnce:
         topics: with the options of Spark's Kafka sink.
     """
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: KafkaTopics) -> None:
         self._topics = topics
 
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:  # noqa: ARG002
@@ -80,7 +80,7 @@ class AtLeastOnce:
         return counts
 
     def size_max(self, spark: SparkSession, topic: str | None) -> int:  # noqa: ARG002
-        """Return the size of the largest message that Kafka's client sends; see Delivery."""
+        """Return the size in bytes of the largest message that Kafka's client sends."""
         return int(self._topics.client_settings.get("max.request.size", _REQUEST_BYTES_MAX))
 
     def position(self, spark: SparkSession) -> OutputPosition | None:  # noqa: ARG002

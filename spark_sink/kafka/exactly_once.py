@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.kafka.broker_errors import SENT_AGAIN, is_missing, typed_error
-from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.kafka.positions import (
     WHOLE,
     Position,
@@ -44,6 +43,7 @@ from slackwater.spark_sink.kafka.transaction import (
     connection_settings,
 )
 from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
+from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.timestamp import datetime_to_us
 
@@ -152,7 +152,7 @@ class ExactlyOnce:
             return self._partition_counts(topics)
 
     def size_max(self, spark: SparkSession, topic: str | None) -> int:  # noqa: ARG002
-        """Return the size of the largest message that is taken; see Delivery."""
+        """Return the size in bytes of the largest message that is taken; None for any topic."""
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
         own = int(self._settings.get("message.max.bytes", MESSAGE_BYTES_MAX))

@@ -37,6 +37,7 @@ NEEDING: dict[str, dict[str, Any]] = {
     "delta": {"sink": SINK | {"format": "delta"}},
     "iceberg": {"sink": SINK | {"kind": "mirror", "format": "iceberg"}},
     "kafka": {"sink": SINK | {"kind": "kafka", "options": {"kafka.bootstrap.servers": "k:1"}}},
+    "pubsub": {"sink": SINK | {"kind": "pubsub", "project": "orders"}},
     "bigquery": {"sink": SINK | {"format": "bigquery", "path": "bq://shop-prod/lake"}},
     "ducklake": {"sink": SINK | {"kind": "mirror", "format": "ducklake"}},
     "postgres": {"state": {"url": "postgresql+psycopg://u@h/d"}},

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -48,6 +48,7 @@ from tests.support.kafka_broker import kafka_broker as kafka_broker
 from tests.support.kafka_broker import read_topics, spark_conf
 from tests.support.postgres import rows_in, running_server
 from tests.support.postgres_door import door_before
+from tests.support.pubsub import PubSubEmulator, running_pubsub
 from tests.support.truths import truth_of
 
 TABLES = ("Customers", "Orders", "Payments")
@@ -59,10 +60,12 @@ TOGETHER = (
     # In `make test` on the newer Spark alone.
     ("iceberg", "mirror", "parquet"),
     ("mirror", "changelogs", "json", "delta"),
-    ("kafka", "spark", "orc", "postgresql", "ducklake"),
+    ("kafka", "spark", "orc", "postgresql", "ducklake", "pubsub"),
     # The options by which its stand-in is reached are no other sink's.
     ("bigquery", "bigquery_mirror"),
 )
+# A message is of a whole row.
+OF_MESSAGES = ("kafka", "pubsub")
 IN_BIGQUERY = ("bigquery", "bigquery_mirror")
 # Alone, a file is run as `init` wrote it.
 CASES = [
@@ -151,7 +154,7 @@ def test_what_init_writes_lands_every_change_since_the_command(
     sources: dict[tuple[Dialect, bool], Source] = {}
     pipelines: list[Written] = []
     for sink, dialect in chosen:
-        kind = (dialect, sink == "kafka")
+        kind = (dialect, sink in OF_MESSAGES)
         if kind not in sources:
             sources[kind] = Source(new_database, *kind)
         broker = request.getfixturevalue("kafka_broker") if sink == "kafka" else None
@@ -164,7 +167,10 @@ def test_what_init_writes_lands_every_change_since_the_command(
         postgres = request.getfixturevalue("postgres") if sink == "postgresql" else None
         if postgres:
             home.variables.update(postgres.variables)
-        servers = Servers(broker, warehouse, postgres)
+        topics = request.getfixturevalue("topics") if sink == "pubsub" else None
+        if topics:
+            home.variables["PUBSUB_EMULATOR_HOST"] = topics.emulator.host
+        servers = Servers(broker, warehouse, postgres, topics)
         name = "" if is_alone else f"{sink}-{len(pipelines)}"
         pipelines.append(begun(sink, sources[kind], home, servers, name))
     if is_alone:
@@ -229,13 +235,35 @@ def postgres() -> Iterator[Postgres]:
             yield Postgres(plain, {"PGPORT": port, "PGUSER": "postgres"})
 
 
+@dataclass
+class Topics:
+    """Pub/Sub's, and the messages that have been pulled."""
+
+    emulator: PubSubEmulator
+    pulled: set[str] = field(default_factory=set)
+
+    def messages(self) -> set[str]:
+        for table in TABLES:
+            for message in self.emulator.pull(f"spanner-{table}"):
+                self.pulled.add(message.message_id)
+        return self.pulled
+
+
+@pytest.fixture
+def topics() -> Iterator[Topics]:
+    with running_pubsub("test-project") as emulator:
+        emulator.create(*(f"spanner-{table}" for table in TABLES))
+        yield Topics(emulator)
+
+
 @dataclass(frozen=True)
 class Servers:
-    """Where some sinks write: Kafka's broker, BigQuery, and PostgreSQL."""
+    """Where some sinks write: Kafka's broker, BigQuery, PostgreSQL and Pub/Sub."""
 
     broker: str | None
     warehouse: Warehouse | None
     postgres: Postgres | None
+    topics: Topics | None
 
 
 class Source:
@@ -244,12 +272,12 @@ class Source:
     Args:
         new_database: makes it.
         dialect: its dialect.
-        is_kafkas: whether a pipeline to Kafka reads it.
+        is_of_messages: whether a pipeline that sends messages reads it.
     """
 
-    def __init__(self, new_database: NewDatabase, dialect: Dialect, is_kafkas: bool) -> None:
-        self.dialect, self._is_kafkas = dialect, is_kafkas
-        self.stream: ChangeStream = new_database(dialect, statements(dialect, is_kafkas))
+    def __init__(self, new_database: NewDatabase, dialect: Dialect, is_of_messages: bool) -> None:
+        self.dialect, self._is_of_messages = dialect, is_of_messages
+        self.stream: ChangeStream = new_database(dialect, statements(dialect, is_of_messages))
         self._load = Load(self.stream, dialect, seed=5)
         self._load.run(transactions_per_second=20, seconds=0.5)
         self.number = 0
@@ -258,11 +286,11 @@ class Source:
         self.dataset = f"{self.stream.project}.{self.schema}"
 
     def write(self) -> None:
-        """Write, and note the number of transactions, or of Kafka's messages."""
+        """Write, and note the number of transactions, or of messages."""
         connection = Connection(self.stream)
         begun_ns = connection.strong_read_timestamp_ns()
         self.number = self._load.run(transactions_per_second=20, seconds=1).transactions
-        if self._is_kafkas:
+        if self._is_of_messages:
             # A message has no transaction, and is one of a row.
             until_ns = connection.strong_read_timestamp_ns()
             truth = truth_of(self.stream, begun_ns, until_ns, self.dialect)
@@ -307,6 +335,8 @@ class Written:
     def seen(self) -> set[str]:
         if self.servers.postgres:
             return set()
+        if self.servers.topics:
+            return set(self.servers.topics.messages())
         if self.servers.warehouse:
             return of_bigquery(self.servers.warehouse.server, self.source.dataset)
         return seen_changes(self.sink, self.output, self.servers.broker)
@@ -352,11 +382,11 @@ def file_of_all(home: Home, pipelines: list[Written]) -> str:
     return "all.yaml"
 
 
-def statements(dialect: Dialect, is_kafkas: bool) -> list[str]:
+def statements(dialect: Dialect, is_of_messages: bool) -> list[str]:
     """Return the demo's schema, with a stream that captures what is needed."""
     *tables, stream = ddl(dialect)
     clause = "WITH" if dialect is Dialect.POSTGRESQL else "OPTIONS"
-    whole_rows = f" {clause} (value_capture_type = 'NEW_ROW')" if is_kafkas else ""
+    whole_rows = f" {clause} (value_capture_type = 'NEW_ROW')" if is_of_messages else ""
     return [*tables, stream + whole_rows]
 
 

@@ -27,7 +27,8 @@ from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
+from slackwater.spark_sink.sinks.kafka import KafkaSettings
+from slackwater.spark_sink.sinks.message_sink import MessageSink
 from tests.support.epoch_rows import START, inserts
 from tests.support.kafka_broker import PARTITIONS, Broker, spark_conf
 
@@ -76,7 +77,7 @@ def make_foreign_topics(host: str) -> None:
     producer.flush()
 
 
-def new_sink(session: SparkSession, folder: Path, host: str, delivery: str) -> Kafka:
+def new_sink(session: SparkSession, folder: Path, host: str, delivery: str) -> MessageSink:
     """Return the sink of a process that begins to own the pipeline."""
     settings = KafkaSettings.model_validate(
         {

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from slackwater.reader.change_stream import Dialect
 from slackwater.spark_sink.comparison import compare
 from slackwater.spark_sink.errors import ColumnNameError, TableNameError
-from slackwater.spark_sink.kafka.topics import Topics
+from slackwater.spark_sink.kafka.topics import KafkaTopics
 from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
@@ -176,7 +176,7 @@ def test_a_column_that_a_table_can_not_have_is_named(session: SparkSession, tmp_
 def test_spark_names_topics_as_the_driver_does(session: SparkSession) -> None:
     tables = [*hostile_names.tables(POSTGRESQL), "a_b", "a.b", "日本", "🐟", "+", "a%2Db", "~*_-."]
     names = session.createDataFrame([(table,) for table in tables], "table_name string")
-    topic = Topics("db.{table}", None, None).of_changes()
+    topic = KafkaTopics("db.{table}", None, None).of_changes()
     made = {row["table_name"]: row["topic"] for row in names.withColumn("topic", topic).collect()}
     assert made == {table: f"db.{plain_name(table)}" for table in tables}
 

@@ -22,7 +22,8 @@ from slackwater.spark_sink.errors import (
     TableNameError,
 )
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.sinks.kafka import Kafka, KafkaSettings
+from slackwater.spark_sink.sinks.kafka import KafkaSettings
+from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.table_names import plain_name
 from slackwater.timestamp import datetime_to_ns
 from tests.proofs.kafka_foreign import end_offsets
@@ -52,13 +53,13 @@ class Output:
     def __init__(self, session: SparkSession, host: str, folder: Path) -> None:
         self.session, self._host, self._folder = session, host, folder
 
-    def sink(self, **settings: Any) -> Kafka:
+    def sink(self, **settings: Any) -> MessageSink:
         options = {"kafka.bootstrap.servers": self._host, **settings.pop("options", {})}
         values = {"checkpoint": str(self._folder / "checkpoint"), "options": options, **settings}
         origin = Origin(self._folder.name, "p", "i", "d", "Everything")
         return KafkaSettings.model_validate(values).make_sink(origin, RecordFilter())
 
-    def limited_sink(self, base: str, limit: int) -> Kafka:
+    def limited_sink(self, base: str, limit: int) -> MessageSink:
         """Return a sink that sets records aside whose messages have more bytes."""
         return self.sink(
             topic=f"{base}.{{table}}",
@@ -71,7 +72,9 @@ class Output:
         files = self._folder.glob("checkpoint-staging/_dead_letters/*/*.json")
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
-    def write(self, sink: Kafka, epoch_id: int, *records: Any, end: int | None = None) -> None:
+    def write(
+        self, sink: MessageSink, epoch_id: int, *records: Any, end: int | None = None
+    ) -> None:
         """Write an epoch that ends so many seconds after AT, by default epoch_id."""
         changes = frame(self.session, records)
         summary = sink.stage(changes, epoch_id)
@@ -315,7 +318,7 @@ def test_a_registry_that_is_away_costs_no_message(output: Output, kafka_broker: 
         avro = {"format": "avro", "confluent_schema_registry": url, "envelope": "flat"}
         settings = {"topic": "away.{table}", "resolved": "0s", **avro}
 
-        def write(sink: Kafka, epoch_id: int, table: str) -> None:
+        def write(sink: MessageSink, epoch_id: int, table: str) -> None:
             change = insert(epoch_id, at=epoch_id - 0.5, table=table)
             output.write(sink, epoch_id, change)
 
@@ -326,14 +329,14 @@ def test_a_registry_that_is_away_costs_no_message(output: Output, kafka_broker: 
         registry.is_away = False
         # Its resolved messages for A ask for A's schema, which this process has not seen.
         sink = output.sink(**settings)
-        resolved = Kafka._resolved_messages
+        resolved = MessageSink._resolved_messages
         with pytest.MonkeyPatch.context() as patched:
 
             def away_from_here(*arguments: Any) -> Any:
                 registry.is_away = True
                 return resolved(*arguments)
 
-            patched.setattr(Kafka, "_resolved_messages", away_from_here)
+            patched.setattr(MessageSink, "_resolved_messages", away_from_here)
             with pytest.raises(PublishError, match=r"registry, subject away\.A-value: it"):
                 write(sink, 2, "B")
         registry.is_away = False
@@ -360,7 +363,7 @@ def test_a_part_of_a_row_is_refused_when_the_change_stream_is_altered(output: Ou
     output.write(output.sink(topic="parts.{table}", envelope="flat"), 2, part)
 
 
-def complete(sink: Kafka, output: Output) -> datetime | None:
+def complete(sink: MessageSink, output: Output) -> datetime | None:
     position = sink.position(output.session)
     assert position is not None
     return position.complete

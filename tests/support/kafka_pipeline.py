@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from slackwater.spark_sink.kafka.broker_errors import typed_error
-from slackwater.spark_sink.kafka.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
 from slackwater.spark_sink.kafka.positions import Position
 from slackwater.spark_sink.kafka.shard_sender import (
@@ -25,6 +24,7 @@ from slackwater.spark_sink.kafka.shard_sender import (
     ShardSender,
 )
 from slackwater.spark_sink.kafka.transaction import Ids, PositionReader
+from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from tests.support.kafka_broker import kafka_broker as kafka_broker
 from tests.support.kafka_broker import read_topics
 

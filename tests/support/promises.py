@@ -85,6 +85,11 @@ README: Final[dict[str, tuple[str, ...]]] = {
         f"{_SPARK}kafka.py::test_kafka_gets_every_change_through_a_kill",
         f"{_SPARK}avro.py::test_a_consumer_with_the_registry_gets_every_row_before_and_after",
     ),
+    "| `pubsub` |": (
+        _FIRST_MINUTES,
+        f"{_SPARK}pubsub.py::test_pubsub_gets_every_change_through_a_kill",
+        f"{_SPARK}pubsub_sink.py::test_messages_come_in_order_and_a_replay_repeats_their_uuids",
+    ),
     "| `spark` |": (
         _FIRST_MINUTES,
         f"{_SPARK}publishing.py::test_sparks_formats_and_kafka_at_least_once_tell_what_they_can",

@@ -116,7 +116,7 @@ def test_no_name_breaks_the_file(
 @pytest.mark.parametrize("sink", SINKS)
 def test_the_statement_captures_what_the_sink_needs(sink: str) -> None:
     captures = "(retention_period = '7d'"
-    captures += ", value_capture_type = 'NEW_ROW')" if sink == "kafka" else ")"
+    captures += ", value_capture_type = 'NEW_ROW')" if sink in ("kafka", "pubsub") else ")"
     googlesql = create_statement(Dialect.GOOGLE_STANDARD_SQL, "Everything", sink)
     assert googlesql == f"CREATE CHANGE STREAM `Everything` FOR ALL OPTIONS {captures}"
     postgresql = create_statement(Dialect.POSTGRESQL, "everything", sink)

@@ -84,6 +84,13 @@ def test_the_registries_are_the_same_without_assertions() -> None:
 
 
 def test_defaults_are_listed_first() -> None:
-    assert list(sink_kinds()) == ["changelog", "changelogs", "kafka", "mirror", "spark"]
+    assert list(sink_kinds()) == [
+        "changelog",
+        "changelogs",
+        "kafka",
+        "mirror",
+        "pubsub",
+        "spark",
+    ]
     assert next(iter(envelopes())) == "record"
     assert {"delta", "iceberg"} <= set(TABLE_FORMATS)

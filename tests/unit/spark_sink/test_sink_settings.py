@@ -18,6 +18,7 @@ from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
+from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sinks.registry import sink_kinds, spark_confs
 from slackwater.spark_sink.sinks.table_settings import TableSettings
@@ -310,7 +311,7 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
             "bad_records goes with kind changelogs and kafka and",
         ),
         ({"deletes": "mark"}, "deletes goes with kind mirror only"),
-        ({"topic": "t"}, "topic goes with kind kafka only"),
+        ({"topic": "t"}, "topic goes with kind kafka and pubsub only"),
         ({"format": "kafka"}, "'kafka' is not a format of kind changelog"),
         ({"kind": "kafka"}, "options needs kafka.bootstrap.servers"),
         ({**KAFKA, "topic": "a b"}, "topic"),
@@ -329,11 +330,18 @@ def test_what_does_not_go_together_is_refused(
     assert said in problems(tmp_path, text(MINIMAL["sink"] | sink))
 
 
+# The keys that a kind needs.
+OWN: dict[str, dict[str, Any]] = {
+    "kafka": KAFKA,
+    "spark": {"format": "console"},
+    "pubsub": {"project": "orders"},
+}
+
+
 @pytest.mark.parametrize("kind", sink_kinds())
 @pytest.mark.parametrize("off", [False, "false"])
 def test_a_switch_that_is_off_goes_with_every_kind(tmp_path: Path, kind: str, off: object) -> None:
-    own: dict[str, dict[str, Any]] = {"kafka": KAFKA, "spark": {"format": "console"}}
-    sink = MINIMAL["sink"] | own.get(kind, {}) | {"kind": kind}
+    sink = MINIMAL["sink"] | OWN.get(kind, {}) | {"kind": kind}
     settings = loaded(tmp_path, sink | {"updated": off, "mvcc_timestamp": off})
     assert settings.sink == loaded(tmp_path, sink).sink
 
@@ -341,7 +349,7 @@ def test_a_switch_that_is_off_goes_with_every_kind(tmp_path: Path, kind: str, of
 @pytest.mark.parametrize("on", [True, "true", "maybe"])
 def test_a_switch_that_is_on_goes_with_its_own_kinds_only(tmp_path: Path, on: object) -> None:
     said = problems(tmp_path, text(MINIMAL["sink"] | {"kind": "mirror", "updated": on}))
-    assert "updated goes with kind changelog and kafka and spark only" in said
+    assert "updated goes with kind changelog and kafka and pubsub and spark only" in said
 
 
 def test_an_unknown_kind_is_the_only_problem_that_the_sink_has(tmp_path: Path) -> None:
@@ -350,7 +358,8 @@ def test_an_unknown_kind_is_the_only_problem_that_the_sink_has(tmp_path: Path) -
     (line,) = said.splitlines()
     assert "slackwater.yaml:" in line
     assert line.endswith(
-        "sink.kind: Input should be 'changelog', 'changelogs', 'kafka', 'mirror' or 'spark'"
+        "sink.kind: Input should be 'changelog', 'changelogs', 'kafka', 'mirror', 'pubsub' or"
+        " 'spark'"
     )
 
 
@@ -362,11 +371,11 @@ def test_the_earliest_start_takes_no_initial_scan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sink_kinds())
 def test_the_settings_of_each_kind_make_its_sink(tmp_path: Path, kind: str) -> None:
-    own: dict[str, dict[str, Any]] = {"kafka": KAFKA, "spark": {"format": "console"}}
-    settings = loaded(tmp_path, MINIMAL["sink"] | own.get(kind, {}) | {"kind": kind})
+    settings = loaded(tmp_path, MINIMAL["sink"] | OWN.get(kind, {}) | {"kind": kind})
     sink = make_sink(settings)
-    module = {"changelog": FileChangelog.__module__}.get(kind, type(settings.sink).__module__)
-    assert type(sink).__module__ == module
+    classes = {"changelog": FileChangelog, "kafka": MessageSink, "pubsub": MessageSink}
+    own_module = type(settings.sink).__module__
+    assert type(sink).__module__ == (classes[kind].__module__ if kind in classes else own_module)
     assert isinstance(settings.sink, sink_kinds()[kind])
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slackwater.spark_sink.envelopes.message import table_topic
 from slackwater.spark_sink.errors import TableNameError
-from slackwater.spark_sink.kafka.topics import Topics
+from slackwater.spark_sink.kafka.topics import KafkaTopics
 from slackwater.spark_sink.table_names import plain_name, table_of, view_names
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=15)
@@ -83,15 +83,15 @@ def test_a_name_that_no_file_system_or_broker_takes_is_refused() -> None:
 
 def test_changes_and_low_watermarks_never_share_a_topic() -> None:
     for marks in ("db.marks", "db_marks"):
-        topics = Topics("db.{table}", marks, None)
+        topics = KafkaTopics("db.{table}", marks, None)
         topics.require_own(["Marks", "orders"])
         with pytest.raises(TableNameError, match=f"'marks'.*sink.watermarks_topic {marks}"):
             topics.require_own(["orders", "marks"])
-    Topics("all", "all", None).require_own(["marks"])
+    KafkaTopics("all", "all", None).require_own(["marks"])
 
 
 def test_tables_of_which_a_broker_takes_one_alone_are_named() -> None:
-    topics = Topics("db.{table}-changes", None, None)
+    topics = KafkaTopics("db.{table}-changes", None, None)
     topics.require_own(["a.b", "a.B", "a-b"], ["db.a.b-changes"])
     for tables, written in ((["a.b", "a_b"], []), (["a_b"], ["db.a.b-changes"])):
         with pytest.raises(TableNameError) as refused:

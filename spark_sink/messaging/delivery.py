@@ -1,4 +1,4 @@
-"""The protocol of the two ways in which a pipeline's messages reach Kafka."""
+"""The protocol of a way in which a pipeline's messages reach a service for messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ClosingMessage:
 
     Attributes:
         topic: its topic.
-        partition: its partition; None for that of its key.
+        partition: its partition; None for that of its key. Without partitions it is 0.
         key: None if it has none.
         value: its value.
     """
@@ -48,7 +48,7 @@ class ClosingMessage:
 
 
 class Delivery(Protocol):
-    """A way in which messages reach Kafka."""
+    """A way in which messages reach a service."""
 
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
         """Send the messages of an epoch or chunk, in order for each key; return their topics.
@@ -60,8 +60,8 @@ class Delivery(Protocol):
             mark: where they end.
 
         Raises:
-            MessageRefusedError: the broker refuses one of them.
-            PublishError: the broker can't be reached, or another process sends.
+            MessageRefusedError: the service refuses one of them.
+            PublishError: the service can't be reached, or another process sends.
         """
 
     def close(self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark) -> None:
@@ -77,15 +77,10 @@ class Delivery(Protocol):
         """
 
     def partition_counts(self, spark: SparkSession, topics: Collection[str]) -> dict[str, int]:
-        """Return the number of partitions of each topic; a deleted topic is left out."""
+        """Return how many resolved messages each topic needs; a deleted topic is left out.
+
+        That is the number of its partitions, where it has some.
+        """
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
-        """Return the position of the output; None if Kafka does not hold it."""
-
-    def size_max(self, spark: SparkSession, topic: str | None) -> int:
-        """Return the size in bytes of the largest message that is taken, by the topic's settings.
-
-        Args:
-            spark: the session.
-            topic: None for any topic.
-        """
+        """Return the position of the output; None if the service does not hold it."""

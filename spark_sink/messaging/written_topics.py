@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.kafka.topics import Topics
+from slackwater.spark_sink.messaging.topics import Topics
 
 if TYPE_CHECKING:
     from slackwater.spark_sink.output.epoch_place import EpochPlace

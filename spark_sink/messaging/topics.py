@@ -1,0 +1,85 @@
+"""The topics that messages go to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slackwater.spark_sink.envelopes.message import TABLE, table_topic
+from slackwater.spark_sink.errors import TableNameError
+from slackwater.spark_sink.table_names import plain_names, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics that messages go to.
+
+    Attributes:
+        changes: the topic's name; TABLE in it stands for the table's full name.
+        watermarks: the topic of low watermarks; None for none.
+        resolved_ms: the least milliseconds between two resolved messages; None to send none.
+    """
+
+    changes: str
+    watermarks: str | None
+    resolved_ms: int | None
+
+    @property
+    def has_one_per_table(self) -> bool:
+        """Whether each table has its own topic."""
+        return TABLE in self.changes
+
+    def of_changes(self) -> Column:
+        """Return the topic of a row with table_name."""
+        from pyspark.sql import functions as F
+
+        topic = F.lit(self.changes)
+        if not self.has_one_per_table:
+            return topic
+        return F.replace(topic, F.lit(TABLE), plain_names(F.col("table_name")))
+
+    def require_own(self, tables: Iterable[str], written: Iterable[str] = ()) -> None:
+        """Refuse tables without topics of their own.
+
+        Args:
+            tables: their full names.
+            written: further topics, of tables that changes were sent of before.
+
+        Raises:
+            TableNameError: two topics are one, one is that of low watermarks, or a table's name can
+                be no topic's.
+        """
+        if not self.has_one_per_table:
+            return
+        made = (table_topic(self.changes, table) for table in sorted(tables))
+        taken = {} if self.watermarks is None else {self.identity_of(self.watermarks): ""}
+        for topic in (*sorted(written), *made):
+            other = taken.setdefault(self.identity_of(topic), topic)
+            if other != topic:
+                whose = f"topic {other} of table {self._table(other)!r}"
+                raise TableNameError(
+                    f"topic {topic} of table {self._table(topic)!r} can't be beside the"
+                    f" {whose if other else f'sink.watermarks_topic {self.watermarks}'}"
+                    f"{self.why_one}.",
+                    "Leave a table out with filter.exclude_tables, rename it, or choose another"
+                    f" {'sink.topic' if other else 'watermarks_topic'}",
+                )
+
+    @staticmethod
+    def identity_of(topic: str) -> str:
+        """Return a text that topics share which can't be beside each other."""
+        return topic
+
+    @property
+    def why_one(self) -> str:
+        """The end of a sentence that says why two topics can't be beside each other."""
+        return ""
+
+    def _table(self, topic: str) -> str:
+        """Return the table of a topic, or its name if it is not known."""
+        before, _, after = self.changes.partition(TABLE)
+        return table_of(topic.removeprefix(before).removesuffix(after)) or topic

@@ -1,0 +1,5 @@
+"""The delivery of messages to Google's Pub/Sub, at least once.
+
+- service: its address, and the calls to it. publisher: what tasks send, in order for each key.
+- pubsub_delivery: the driver's side.
+"""

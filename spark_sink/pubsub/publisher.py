@@ -1,0 +1,191 @@
+"""The sending of messages to Pub/Sub in Spark's tasks, in order for each ordering key.
+
+A request has the messages of one topic. Requests with one ordering key are sent one after the
+other, each when the one before was acknowledged: one that is sent again, because its answer was
+lost, is never behind its successor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Final, Literal
+from zlib import crc32
+
+from slackwater.spark_sink.errors import MessageRefusedError
+from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
+from slackwater.spark_sink.pubsub.service import Service, is_of_messages, is_of_topic
+from slackwater.timestamp import datetime_to_rfc3339
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ordering = Literal["key", "table", "none"]
+Row = Mapping[str, Any]
+# What names a message among an epoch's.
+PLACE: Final = ("table_name", "topic", *ORDER, ROW_HASH)
+COLUMNS: Final = (*PLACE, "key", "value", "mod_type", "uuid", "low_watermark")
+# The columns of PLACE for each refused message, with the reason; a topic alone without one.
+RESULT: Final = (
+    "table_name string, topic string, server_transaction_id string, record_sequence string,"
+    f" commit_timestamp timestamp_ltz, number int, {ROW_HASH} long, reason string"
+)
+# A message that is larger is sent by itself, and refused if it is too large.
+_REQUEST_BYTES_MAX: Final = 9_000_000
+_ORDERING_KEY_BYTES_MAX: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """A sender of the messages that a task reads.
+
+    Attributes:
+        service: where they go.
+        ordering: what messages share that are delivered in order.
+        requests: how many are under way at once.
+        batch_messages: how many a request has at most; Pub/Sub takes a thousand.
+        stops: at a message that is refused; otherwise it is left out and named in the result.
+    """
+
+    service: Service
+    ordering: Ordering
+    requests: int
+    batch_messages: int
+    stops: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send the messages of a Spark partition, and yield its result.
+
+        Args:
+            batches: the columns of COLUMNS; rows of one ordering key in order.
+
+        Raises:
+            MessageRefusedError, PublishError: see Service.publish().
+        """
+        import pyarrow as pa
+
+        with ThreadPoolExecutor(self.requests) as pool:
+            lanes = [_Lane(self, pool) for _ in range(self.requests)]
+            for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
+                ordering_key = self.ordering_key(row)
+                choice = (
+                    crc32(ordering_key.encode()) if ordering_key else number // self.batch_messages
+                )
+                lanes[choice % self.requests].add(row, ordering_key)
+            results = [result for lane in lanes for result in lane.finish()]
+        if results:
+            yield pa.RecordBatch.from_pylist(results, _result_schema())
+
+    def ordering_key(self, row: Row) -> str:
+        """Return the ordering key of a message; empty for none."""
+        if self.ordering == "none":
+            return ""
+        text = str(row["table_name"])
+        if self.ordering == "key":
+            text = f"{text} {row['key']}"
+        if len(text.encode()) <= _ORDERING_KEY_BYTES_MAX:
+            return text
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _result_schema() -> pa.Schema:
+    """Return the columns of RESULT."""
+    import pyarrow as pa
+
+    texts = dict.fromkeys(("table_name", "topic", "server_transaction_id"), pa.string())
+    return pa.schema(
+        {
+            **texts,
+            "record_sequence": pa.string(),
+            "commit_timestamp": pa.timestamp("us", "UTC"),
+            "number": pa.int32(),
+            ROW_HASH: pa.int64(),
+            "reason": pa.string(),
+        }
+    )
+
+
+@dataclass
+class _Batch:
+    messages: list[Any] = field(default_factory=list)
+    places: list[Row] = field(default_factory=list)
+    size: int = 0
+
+
+class _Lane:
+    """Messages whose requests are sent one after the other."""
+
+    def __init__(self, publisher: Publisher, pool: ThreadPoolExecutor) -> None:
+        self._publisher, self._pool = publisher, pool
+        self._batches: dict[str, _Batch] = {}
+        self._under_way: Future[list[Row]] | None = None
+        self._results: list[Row] = []
+        self._topics: set[str] = set()
+
+    def add(self, row: Row, ordering_key: str) -> None:
+        """Add a message, and send those that fill a request."""
+        message, topic = message_of(row, ordering_key), row["topic"]
+        size = message.ByteSize()
+        batch = self._batches.setdefault(topic, _Batch())
+        if batch.messages and batch.size + size > _REQUEST_BYTES_MAX:
+            self._send(topic)
+            batch = self._batches.setdefault(topic, _Batch())
+        batch.messages.append(message)
+        batch.places.append({name: row[name] for name in PLACE})
+        batch.size += size
+        if len(batch.messages) == self._publisher.batch_messages:
+            self._send(topic)
+
+    def finish(self) -> list[Row]:
+        """Send what is left, and return the refused messages and the topics."""
+        for topic in list(self._batches):
+            self._send(topic)
+        self._await()
+        nothing = dict.fromkeys((*PLACE, "reason"))
+        return [*self._results, *({**nothing, "topic": topic} for topic in sorted(self._topics))]
+
+    def _send(self, topic: str) -> None:
+        batch = self._batches.pop(topic)
+        self._await()
+        self._topics.add(topic)
+        self._under_way = self._pool.submit(self._refused, topic, batch.messages, batch.places)
+
+    def _await(self) -> None:
+        if self._under_way is not None:
+            self._results += self._under_way.result()
+            self._under_way = None
+
+    def _refused(self, topic: str, messages: list[Any], places: list[Row]) -> list[Row]:
+        """Send messages, and return the places of those that are refused, with the reason."""
+        try:
+            self._publisher.service.publish(topic, messages)
+        except MessageRefusedError as error:
+            if len(messages) > 1 and is_of_messages(error):
+                half = len(messages) // 2
+                return [
+                    *self._refused(topic, messages[:half], places[:half]),
+                    *self._refused(topic, messages[half:], places[half:]),
+                ]
+            if self._publisher.stops or not (is_of_messages(error) or is_of_topic(error)):
+                raise
+            return [{**place, "reason": error.message} for place in places]
+        return []
+
+
+def message_of(row: Row, ordering_key: str) -> Any:
+    """Return the protocol buffer of a message: the value, and attributes by which to filter."""
+    from google.pubsub_v1.types import PubsubMessage
+
+    message = PubsubMessage.pb(PubsubMessage())
+    message.data = (row["value"] or "").encode()
+    message.ordering_key = ordering_key
+    attributes = message.attributes
+    attributes["table"] = row["table_name"]
+    attributes["mod_type"] = row["mod_type"]
+    attributes["uuid"] = row["uuid"]
+    for name in ("commit_timestamp", "low_watermark"):
+        attributes[name] = datetime_to_rfc3339(row[name].astimezone(UTC))
+    return message

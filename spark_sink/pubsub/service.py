@@ -1,0 +1,175 @@
+"""Pub/Sub's address, the calls to it, and the meaning of its refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.auth.exceptions import GoogleAuthError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from slackwater.endpoint import Endpoint
+from slackwater.google_credentials import call_credentials
+from slackwater.spark_sink.errors import MessageRefusedError, PublishError, SinkError
+
+if TYPE_CHECKING:
+    from google.pubsub_v1.types import PubsubMessage
+
+_SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
+_PUBLISHER: Final = "/google.pubsub.v1.Publisher/"
+_REQUEST_BYTES_MAX: Final = 10_000_000
+_PATIENCE_S: Final = 60.0
+_CALL_S_MAX: Final = 30.0
+# As Google's publisher does.
+_RETRIED: Final = (
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.UNKNOWN,
+)
+_RIGHTS: Final = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+_ASIDE: Final = (
+    "; or set sink.bad_records to dead_letter to have the records of such messages set aside"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Pub/Sub in one project.
+
+    Attributes:
+        project: that has the topics.
+        endpoint: its address and credentials.
+        compresses: requests are sent with gzip.
+    """
+
+    project: str
+    endpoint: Endpoint
+    compresses: bool = False
+
+    def path(self, topic: str) -> str:
+        """Return a topic's resource name."""
+        return f"projects/{self.project}/topics/{topic}"
+
+    def publish(self, topic: str, messages: Sequence[PubsubMessage]) -> None:
+        """Send messages in one request, again if there is no answer.
+
+        Args:
+            topic: its name.
+            messages: protocol buffers; at most 1,000 with at most 10 MB.
+
+        Raises:
+            MessageRefusedError: the service refuses a message, the topic or a right.
+            PublishError: it does not answer.
+        """
+        from google.pubsub_v1.types import PublishRequest, PublishResponse
+
+        request = PublishRequest.pb(PublishRequest(topic=self.path(topic)))
+        request.messages.extend(messages)
+        if request.ByteSize() > _REQUEST_BYTES_MAX:
+            raise MessageRefusedError(
+                f"Pub/Sub topic {topic}: a message has more than 10 MB.",
+                f"Leave columns out with filter.exclude_columns{_ASIDE}",
+                code=grpc.StatusCode.INVALID_ARGUMENT.name,
+                topic=topic,
+            )
+        self._call("Publish", request, PublishResponse, topic)
+
+    def require_topic(self, topic: str) -> None:
+        """Ask whether there is a topic that may be published to.
+
+        Raises:
+            MessageRefusedError, PublishError: as publish().
+        """
+        from google.iam.v1.iam_policy_pb2 import (  # type: ignore[import-untyped]
+            TestIamPermissionsRequest,
+            TestIamPermissionsResponse,
+        )
+        from google.pubsub_v1.types import GetTopicRequest, Topic
+
+        request = GetTopicRequest.pb(GetTopicRequest(topic=self.path(topic)))
+        try:
+            self._call("GetTopic", request, Topic, topic)
+        except MessageRefusedError as error:
+            if error.code != "PERMISSION_DENIED":
+                raise
+            # Who may publish may not look at a topic, but may ask for his own rights.
+            right = "pubsub.topics.publish"
+            asked = TestIamPermissionsRequest(resource=self.path(topic), permissions=[right])
+            method = "/google.iam.v1.IAMPolicy/TestIamPermissions"
+            answer = self._call(method, asked, TestIamPermissionsResponse, topic)
+            if right not in answer.permissions:
+                raise
+
+    def _call(self, method: str, request: Any, answer: Any, topic: str) -> Any:
+        """Return the answer of a call; its type is a protocol buffer's, or a wrapper's."""
+        kind = type(answer.pb(answer())) if hasattr(answer, "pb") else answer
+        name = method if method.startswith("/") else f"{_PUBLISHER}{method}"
+        try:
+            stub = _channel(self).unary_unary(
+                name,
+                request_serializer=type(request).SerializeToString,
+                response_deserializer=kind.FromString,
+            )
+            return Retrying(
+                retry=retry_if_exception(_is_retried),
+                wait=wait_random_exponential(multiplier=0.1, max=5),
+                stop=stop_after_delay(_PATIENCE_S),
+                reraise=True,
+            )(stub, request, timeout=_CALL_S_MAX)
+        except (grpc.RpcError, GoogleAuthError) as error:
+            raise self._typed(error, topic) from error
+
+    def _typed(self, error: Any, topic: str) -> SinkError:
+        is_auth = isinstance(error, GoogleAuthError)
+        code = grpc.StatusCode.UNAUTHENTICATED if is_auth else error.code()
+        said = f"{error if is_auth else error.details()} ({code.name})."
+        if code in _RETRIED:
+            return PublishError(
+                f"Pub/Sub at {self.endpoint.target}: {said}",
+                "Check the network and the service. The epoch is sent again, now or when the"
+                " pipeline is next run",
+            )
+        if code in _RIGHTS:
+            hint = f"Grant roles/pubsub.publisher on {self.path(topic)} to the pipeline's account"
+        elif code is grpc.StatusCode.NOT_FOUND:
+            command = f"gcloud pubsub topics create {topic} --project {self.project}"
+            hint = f"Create it: {command}{_ASIDE}"
+        else:
+            hint = f"Change sink.topic, the topic's schema or the record{_ASIDE}"
+        return MessageRefusedError(
+            f"Pub/Sub topic {topic}: {said}", hint, code=code.name, topic=topic
+        )
+
+
+def is_of_messages(error: MessageRefusedError) -> bool:
+    """Return whether some messages of a request are refused, and others may be taken."""
+    return error.code == "INVALID_ARGUMENT"
+
+
+def is_of_topic(error: MessageRefusedError) -> bool:
+    """Return whether there is no such topic."""
+    return error.code == "NOT_FOUND"
+
+
+def _is_retried(error: BaseException) -> bool:
+    return isinstance(error, grpc.RpcError) and error.code() in _RETRIED
+
+
+# A worker keeps it for its next tasks.
+@lru_cache(maxsize=4)
+def _channel(service: Service) -> grpc.Channel:
+    endpoint = service.endpoint
+    compression = grpc.Compression.Gzip if service.compresses else None
+    if endpoint.plaintext:
+        return grpc.insecure_channel(endpoint.target, compression=compression)
+    credentials = grpc.composite_channel_credentials(
+        grpc.ssl_channel_credentials(), call_credentials(endpoint, _SCOPES)
+    )
+    return grpc.secure_channel(endpoint.target, credentials, compression=compression)

@@ -1,0 +1,209 @@
+"""The sinks of messages: an epoch's messages, each with its key, in commit order for each key.
+
+A Delivery has them sent, to Kafka or to Pub/Sub, exactly once or at least once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
+from slackwater.spark_sink.envelopes.message import dumps
+from slackwater.spark_sink.errors import TransactionsUnsupportedError
+from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.message_rows import messages
+from slackwater.spark_sink.messaging.delivery import ClosingMessage, Delivery, Mark
+from slackwater.spark_sink.messaging.topics import Topics
+from slackwater.spark_sink.messaging.written_topics import WrittenTopics
+from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.output.staging import StagedByTasks, Staging
+from slackwater.spark_sink.sink import EpochSummary, OutputPosition
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater.spark_sink.avro.messages import AvroMessages
+    from slackwater.spark_sink.output.epoch_place import EpochPlace
+
+_log = logging.getLogger(__name__)
+
+# Up to this estimate an epoch's messages may be held by the driver.
+_SMALL_BYTES_MAX: Final = 4 * 1024 * 1024
+ReadKeyColumns = Callable[[datetime], Mapping[str, Sequence[str]]]
+
+
+class MessageSink(StagedByTasks):
+    """A sink that sends epochs to a service for messages.
+
+    Args:
+        place: in which epochs wait for their audit.
+        pipeline: the pipeline's name.
+        topics: where messages go.
+        envelope: of the messages.
+        deliveries: the ways in which they may be sent, of which the service takes one: the
+            first may be exactly once.
+        record_filter: which records are sent.
+        avro: writes the messages in Avro; None for JSON.
+        has_uuid: deliveries get the columns that message_rows.messages() adds with it.
+    """
+
+    def __init__(
+        self,
+        place: EpochPlace,
+        pipeline: str,
+        topics: Topics,
+        envelope: Envelope,
+        deliveries: Sequence[Delivery],
+        record_filter: RecordFilter | None = None,
+        avro: AvroMessages | None = None,
+        *,
+        has_uuid: bool = False,
+    ) -> None:
+        self._pipeline = pipeline
+        self._avro = avro
+        self._topics = topics
+        self._envelope = envelope
+        self._delivery, *self._others = deliveries
+        self._has_uuid = has_uuid
+        self._written = WrittenTopics(place)
+        self._read_key_columns: ReadKeyColumns | None = None
+        preparation = Preparation(
+            record_filter or RecordFilter(),
+            distinct=("table_name", "value_capture_type"),
+            has_message_bytes=True,
+        )
+        self._staging = Staging(place, preparation)
+        self._scanned = self._staging.for_scan()
+        self._resolved_at = float("-inf")
+
+    def use_key_columns(self, read: ReadKeyColumns) -> None:
+        """Set the source of the order of a key's columns; see KeyOrder."""
+        self._read_key_columns = read
+
+    def position(self, spark: SparkSession) -> OutputPosition | None:
+        """Return the position of the output, if the service holds it; see Sink.
+
+        Here it shows whether a broker has transactions.
+        """
+        self._staging.take_over(spark)
+        try:
+            position = self._delivery.position(spark)
+        except TransactionsUnsupportedError as error:
+            if not self._others:
+                raise
+            _log.warning("sending at least once, not exactly once: %s", error.message)
+            position, self._delivery = None, self._others[0]
+        self._others = []
+        return position
+
+    def publish(
+        self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
+    ) -> None:
+        """Send a staged epoch, then its low watermark. See Sink.
+
+        Consumers of committed messages see the shards of an epoch appear one by one; the resolved
+        messages say when it is complete.
+        """
+        message_bytes = self._staging.message_bytes(epoch_id)
+        is_small = message_bytes is not None and message_bytes <= _SMALL_BYTES_MAX
+        mark = Mark(low_watermark, epoch_id, is_small=is_small)
+        if summary.written:
+            self._prepare_tables(self._staging, epoch_id, low_watermark)
+            self._send(self._staging.read_staged(spark, epoch_id), mark)
+        self._staging.discard(epoch_id)
+        self._close(spark, mark, summary.written, summary.transactions)
+
+    def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Do nothing: the service has its topics, or makes them itself."""
+
+    def add_scanned(self, rows: DataFrame, chunk: int, low_watermark: datetime) -> int:
+        """Send a chunk; see Sink."""
+        spark = rows.sparkSession
+        records = self._scanned.stage(rows, chunk).records
+        mark = Mark(low_watermark, chunk=chunk)
+        self._prepare_tables(self._scanned, chunk, low_watermark)
+        self._send(self._scanned.read_staged(spark, chunk), mark)
+        self._scanned.discard(chunk)
+        return records
+
+    def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
+        """Send the scan's low watermark; see Sink."""
+        self._close(spark, Mark(low_watermark), records, 0)
+
+    def _prepare_tables(self, staging: Staging, epoch_id: int, at: datetime) -> None:
+        """Refuse parts of rows and shared topics, and look up the primary keys of new tables.
+
+        Args:
+            staging: of the epoch, or of the chunk of a scan.
+            epoch_id: its number.
+            at: its end.
+        """
+        for capture_type in staging.distinct(epoch_id, "value_capture_type"):
+            require_whole_rows(capture_type, self._envelope)
+        tables = staging.distinct(epoch_id, "table_name")
+        self._written.require_own(self._topics, tables)
+        options = self._envelope.options
+        is_known = not self._envelope.has_key_order or options.key_columns.keys() >= tables
+        if self._read_key_columns is None or is_known:
+            return
+        # A table that was dropped since then keeps the order of its columns from here on.
+        unknown = dict.fromkeys(tables, ())
+        learned = {**unknown, **self._read_key_columns(at), **options.key_columns}
+        self._envelope = replace(self._envelope, options=replace(options, key_columns=learned))
+
+    def _send(self, changes: DataFrame, mark: Mark) -> None:
+        topic = self._topics.of_changes()
+        if self._avro is None:
+            message_rows = messages(
+                changes, self._envelope, has_row_hash=True, has_uuid=self._has_uuid
+            )
+        else:
+            message_rows = self._avro.messages(changes, topic)
+        sent_to = self._delivery.send(
+            message_rows.withColumn("topic", topic), changes.withColumn("topic", topic), mark
+        )
+        self._written.add(sent_to)
+
+    def _close(self, spark: SparkSession, mark: Mark, records: int, transactions: int) -> None:
+        """Send, after the records, that everything up to the low watermark was sent."""
+        topics, now_s = self._topics, time.monotonic()
+        closing = []
+        if topics.resolved_ms is not None and (
+            mark.epoch_id is None or now_s - self._resolved_at >= ms_to_seconds(topics.resolved_ms)
+        ):
+            self._resolved_at = now_s
+            closing = self._resolved_messages(spark, mark.low_watermark)
+        if topics.watermarks is not None and (records or closing):
+            line = {
+                "epoch": mark.epoch_id,
+                "low_watermark": datetime_to_rfc3339(mark.low_watermark),
+                "records": records,
+                "transactions": transactions,
+                "committed_at": datetime_to_rfc3339(datetime.now(UTC)),
+            }
+            key = self._pipeline.encode()
+            closing.append(ClosingMessage(topics.watermarks, None, key, dumps(line).encode()))
+        self._delivery.close(spark, closing, mark)
+
+    def _resolved_messages(
+        self, spark: SparkSession, low_watermark: datetime
+    ) -> list[ClosingMessage]:
+        body = self._envelope.resolved(datetime_to_ns(low_watermark))
+        closing = []
+        counts = self._delivery.partition_counts(spark, self._written.names())
+        for topic, partitions in counts.items():
+            if self._avro is None:
+                value = dumps(body.value).encode()
+            else:
+                value = self._avro.resolved(topic, body.value)
+            closing += [
+                ClosingMessage(topic, partition, None, value) for partition in range(partitions)
+            ]
+        return closing

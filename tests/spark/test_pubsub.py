@@ -1,0 +1,50 @@
+"""Pub/Sub gets every change through a kill, and the consumer of the page takes each once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.pubsub_v1.types import PubsubMessage
+
+from slackwater.reader.change_stream import Dialect
+from tests.proofs.pubsub_kills import prove
+from tests.support.emulators import NewDatabase, whole_row_ddl
+from tests.support.pages import blocks
+from tests.support.pubsub import PubSubEmulator
+from tests.support.pubsub import pubsub as pubsub
+
+
+@pytest.mark.timeout(400)
+def test_pubsub_gets_every_change_through_a_kill(
+    new_database: NewDatabase, pubsub: PubSubEmulator, tmp_path: Path
+) -> None:
+    stream = new_database(Dialect.GOOGLE_STANDARD_SQL, whole_row_ddl())
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    said = prove(stream, folder, pubsub, kills=1, seed=1)
+    assert said.startswith("1 kills")
+
+
+def test_the_pages_consumer_handles_a_change_once() -> None:
+    [example] = (block for block in blocks("pubsub.md", "python") if "def receive" in block)
+
+    class Received:
+        acknowledged = 0
+
+        def __init__(self, uuid: str) -> None:
+            self.attributes = PubsubMessage(attributes={"uuid": uuid}).attributes
+
+        def ack(self) -> None:
+            Received.acknowledged += 1
+
+    handled: list[str] = []
+    names: dict[str, Any] = {
+        "seen": set(),
+        "handle": lambda message: handled.append(message.attributes["uuid"]),
+    }
+    exec(example, names)
+    for uuid in ("a", "b", "a", "a"):
+        names["receive"](Received(uuid))
+    assert (handled, Received.acknowledged) == (["a", "b"], 4)

@@ -1,0 +1,279 @@
+"""The sink pubsub against Google's emulator, epoch by epoch, without a pipeline around it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.pubsub_v1.types import PubsubMessage
+from pydantic import ValidationError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.registry import envelopes
+from slackwater.spark_sink.errors import MessageRefusedError, PublishError, TableNameError
+from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.pubsub import service
+from slackwater.spark_sink.sinks.message_sink import MessageSink
+from slackwater.spark_sink.sinks.pubsub import PubSubSettings
+from tests.support.epoch_rows import frame, record
+from tests.support.pubsub import PROJECT, PubSubEmulator
+from tests.support.pubsub import pubsub as pubsub
+
+pytestmark = pytest.mark.timeout(300)
+AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
+COLUMNS = {"Id": "INT64", "Note": "STRING"}
+_NUMBERS = itertools.count(1)
+
+
+class Output:
+    """The output of one pipeline; each sink() is the sink of another process of it."""
+
+    def __init__(self, session: SparkSession, folder: Path) -> None:
+        self.session, self.folder = session, folder
+
+    def sink(self, **settings: Any) -> MessageSink:
+        values = {"checkpoint": str(self.folder / "checkpoint"), "project": PROJECT, **settings}
+        origin = Origin("orders", "p", "i", "d", "Everything")
+        return PubSubSettings.model_validate(values).make_sink(origin, RecordFilter())
+
+    def write(self, sink: MessageSink, epoch_id: int, *records: Any) -> None:
+        """Write an epoch that ends so many seconds after AT."""
+        summary = sink.stage(frame(self.session, records), epoch_id)
+        sink.publish(self.session, epoch_id, summary, AT + timedelta(seconds=epoch_id))
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        files = self.folder.glob("checkpoint-staging/_dead_letters/*/*.json")
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+@pytest.fixture
+def output(session: SparkSession, pubsub: PubSubEmulator, tmp_path: Path) -> Output:
+    del pubsub
+    return Output(session, tmp_path)
+
+
+def new_topic(pubsub: PubSubEmulator) -> str:
+    topic = f"changes-{next(_NUMBERS)}"
+    pubsub.create(topic)
+    return topic
+
+
+def change(
+    key: int, *, at: int, table: str = "Orders", note: str = "", kind: str = "INSERT"
+) -> Any:
+    """Return the record of a change, so many microseconds after AT."""
+    values = {} if kind == "DELETE" else {"Note": note}
+    return record(
+        kind, [({"Id": str(key)}, values, {})], COLUMNS, at=at, table=table, capture="NEW_ROW"
+    )
+
+
+def uuids(messages: list[PubsubMessage]) -> list[str]:
+    return [message.attributes["uuid"] for message in messages]
+
+
+@pytest.mark.parametrize("ordering", ["key", "table", "none"])
+def test_messages_come_in_order_and_a_replay_repeats_their_uuids(
+    ordering: str, output: Output, pubsub: PubSubEmulator
+) -> None:
+    topic = new_topic(pubsub)
+    records = [
+        change(
+            at % 5, at=at, table=f"T{at % 2}", note=str(at), kind="INSERT" if at < 5 else "UPDATE"
+        )
+        for at in range(200)
+    ]
+    # Few in a request, so that an ordering key has several.
+    settings = {"topic": topic, "ordering": ordering, "batch_messages": 7}
+    output.write(output.sink(**settings, compression=True), 1, *records)
+    first = pubsub.pull(topic)
+    # Another process, which does not know that the epoch was sent.
+    output.write(output.sink(**settings), 1, *records)
+    again = pubsub.pull(topic)
+    assert len(set(uuids(first))) == len(first) == 200
+    assert sorted(uuids(first)) == sorted(uuids(again))
+    for messages in (first, again):
+        for group in groups(messages, ordering).values():
+            assert group == sorted(group)
+    message = first[0]
+    assert json.loads(message.data)["after"].keys() == {"Id", "Note"}
+    attributes = dict(message.attributes)
+    assert attributes.keys() == {"table", "mod_type", "commit_timestamp", "low_watermark", "uuid"}
+    assert attributes["commit_timestamp"].startswith("2026-01-31T09:00:00.000")
+    assert attributes["low_watermark"] == "2026-01-31T09:00:00.000000Z"
+
+
+def groups(messages: list[PubsubMessage], ordering: str) -> dict[Any, list[int]]:
+    """Return the times of messages by what is delivered in order."""
+    found: dict[Any, list[int]] = {}
+    for message in messages:
+        after = json.loads(message.data)["after"]
+        table = message.attributes["table"]
+        key = {"key": (table, after["Id"]), "table": table, "none": message.message_id}[ordering]
+        found.setdefault(key, []).append(int(after["Note"]))
+        expected = {"key": f'{table} ["{after["Id"]}"]', "table": table, "none": ""}[ordering]
+        assert message.ordering_key.replace(f"[{after['Id']}]", f'["{after["Id"]}"]') == expected
+    return found
+
+
+@pytest.mark.parametrize("envelope", sorted(envelopes()))
+def test_each_envelope_names_its_row_in_the_message(
+    envelope: str, output: Output, pubsub: PubSubEmulator
+) -> None:
+    topic = new_topic(pubsub)
+    sink = output.sink(topic=topic, envelope=envelope)
+    output.write(sink, 1, change(7, at=1, note="n"), change(8, at=2, kind="DELETE"))
+    inserted, deleted = sorted(pubsub.pull(topic), key=lambda m: m.attributes["commit_timestamp"])
+    assert "7" in inserted.data.decode()
+    assert "8" in deleted.data.decode()
+    assert deleted.attributes["mod_type"] == "DELETE"
+
+
+def test_each_table_has_a_topic_and_its_resolved_messages_follow(
+    output: Output, pubsub: PubSubEmulator
+) -> None:
+    pubsub.create("own-Orders", "own-Customers", "own-Unwritten", "own-watermarks")
+    sink = output.sink(topic="own-{table}", resolved="0s", watermarks_topic="own-watermarks")
+    output.write(sink, 1, change(1, at=1), change(1, at=2, table="Customers"))
+    output.write(sink, 2)
+    for table in ("Orders", "Customers"):
+        one, *resolved = pubsub.pull(f"own-{table}")
+        assert one.attributes["table"] == table
+        assert [m.attributes["low_watermark"] for m in resolved] == [
+            "2026-01-31T09:00:01.000000Z",
+            "2026-01-31T09:00:02.000000Z",
+        ]
+        assert all("resolved" in json.loads(m.data) for m in resolved)
+    assert pubsub.pull("own-Unwritten") == []
+    assert [json.loads(m.data)["epoch"] for m in pubsub.pull("own-watermarks")] == [1, 2]
+
+
+def test_rows_of_a_scan_have_uuids_of_their_own_in_each_chunk(
+    output: Output, pubsub: PubSubEmulator
+) -> None:
+    topic = new_topic(pubsub)
+    sink = output.sink(topic=topic)
+
+    def scanned(key: int) -> Any:
+        row = list(change(key, at=0))
+        row[1] = ""
+        return tuple(row)
+
+    sink.begin_scan(output.session, {})
+    for chunk in (0, 0, 1):
+        rows = frame(output.session, [scanned(10 * chunk + key) for key in range(3)])
+        assert sink.add_scanned(rows, chunk, AT) == 3
+    sink.end_scan(output.session, 6, AT)
+    found = uuids(pubsub.pull(topic))
+    assert (len(found), len(set(found))) == (9, 6)
+
+
+def test_a_missing_topic_is_named_with_the_command_that_makes_it(
+    output: Output, pubsub: PubSubEmulator
+) -> None:
+    del pubsub
+    sink = output.sink(topic="nobodys")
+    command = f"gcloud pubsub topics create nobodys --project {PROJECT}"
+    with pytest.raises(PySparkException, match=f"Topic not found .*NOT_FOUND.*{command}"):
+        output.write(sink, 1, change(1, at=1))
+    values = {"checkpoint": "c", "project": PROJECT}
+    with pytest.raises(MessageRefusedError, match="nobodys"):
+        PubSubSettings.model_validate({**values, "topic": "nobodys"}).check()
+    with pytest.raises(MessageRefusedError, match="Customers"):
+        PubSubSettings.model_validate(values).check_tables({"Customers": ()})
+    with pytest.raises(TableNameError, match="'T' can't be a topic"):
+        PubSubSettings.model_validate(values).check_tables({"T": ()})
+
+
+def test_records_of_messages_that_are_too_large_are_set_aside(
+    output: Output, pubsub: PubSubEmulator
+) -> None:
+    pubsub.create("aside-Orders")
+    large = change(1, at=2, note="x" * 10_000_001)
+    records = [change(key, at=key) for key in range(2, 6)]
+    refuses = output.sink(topic="aside-Orders")
+    with pytest.raises(PySparkException, match="a message has more than 10 MB"):
+        output.write(refuses, 1, *records, large)
+    pubsub.pull("aside-Orders")
+    sink = output.sink(topic="aside-{table}", bad_records="dead_letter")
+    output.write(sink, 1, *records, large, change(9, at=9, table="Nowhere"))
+    assert len(pubsub.pull("aside-Orders")) == 4
+    letters = output.dead_letters()
+    assert sorted(letter["table_name"] for letter in letters) == ["Nowhere", "Orders"]
+
+
+@contextmanager
+def breaking(answers: list[grpc.StatusCode | None], behind: str) -> Iterator[str]:
+    """Run a server before Pub/Sub's that gives requests these answers; None for its own."""
+    channel = grpc.insecure_channel(behind)
+
+    class Door(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: Any) -> Any:
+            def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
+                answer = answers.pop(0) if answers else None
+                # The request arrived, and its answer is lost.
+                made: bytes = channel.unary_unary(details.method)(request)
+                if answer is not None:
+                    context.abort(answer, "broken")
+                return made
+
+            return grpc.unary_unary_rpc_method_handler(handle)
+
+    server = grpc.server(ThreadPoolExecutor(8))
+    server.add_generic_rpc_handlers((Door(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None)
+    channel.close()
+
+
+def test_a_request_whose_answer_is_lost_is_sent_again_before_the_next(
+    output: Output, pubsub: PubSubEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(pubsub)
+    codes = [grpc.StatusCode.UNAVAILABLE, None, grpc.StatusCode.INTERNAL] * 5
+    with breaking(codes, pubsub.host) as host:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", host)
+        records = [change(1, at=at, note=str(at), kind="UPDATE") for at in range(40)]
+        output.write(output.sink(topic=topic, batch_messages=5), 1, *records)
+    messages = pubsub.pull(topic)
+    assert len(messages) > 40
+    once = list(dict.fromkeys(uuids(messages)))
+    notes = {m.attributes["uuid"]: json.loads(m.data)["after"]["Note"] for m in messages}
+    assert [notes[each] for each in once] == [str(at) for at in range(40)]
+
+
+def test_a_service_that_does_not_answer_is_the_worlds_fault(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_PATIENCE_S", 0.1)
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+    with pytest.raises(PublishError, match=r"Pub/Sub at 127\.0\.0\.1:1: .*UNAVAILABLE"):
+        PubSubSettings.model_validate(
+            {"checkpoint": "c", "project": PROJECT, "topic": "orders"}
+        ).check()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"endpoint": "https://us-east1-pubsub.googleapis.com"}, "is not HOST or HOST:PORT"),
+        ({"ordering": "key", "envelope": "record"}, "an envelope whose messages have a key"),
+        ({"ordering": "none", "topic": "a b"}, "must match|should match"),
+        ({"format": "avro"}, "not a format of kind pubsub"),
+    ],
+)
+def test_settings_that_can_not_be_are_refused(settings: dict[str, str], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        PubSubSettings.model_validate({"checkpoint": "c", "project": PROJECT, **settings})
