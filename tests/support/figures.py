@@ -134,7 +134,8 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "comparison.md": {
         "some tenths of a second": _FRESHNESS,
         "10,000 partitions, 60,000 updates or 60 MiB a second": _DATASTREAM,
-        "within an hour": _DATASTREAM,
+        "100 GiB of changes a month": _DATASTREAM,
+        "over 3 TiB may take more than a day": _DATASTREAM,
         "a hundred milliseconds": _FRESHNESS,
     },
     "decisions.md": {
