@@ -111,13 +111,18 @@ def test_files_that_no_snapshot_has_go_after_a_day(log: DuckLakeLog, tmp_path: P
     with pytest.raises(PublishError, match="somewhere else"):
         fail()
     [orphan] = data_files(tmp_path) - known
+    # Of an upload whose process was killed.
+    left = orphan.with_name(f"{orphan.name}#1")
+    left.write_bytes(b"PAR1")
     log.maintain(TableAddress(None, mirror.name), None)
     assert orphan.exists()
+    assert left.exists()
     before = time.time() - 90_000
-    for file in data_files(tmp_path):
+    for file in (*data_files(tmp_path), left):
         os.utime(file, (before, before))
     again(log).maintain(TableAddress(None, mirror.name), None)
     assert not orphan.exists()
+    assert not left.exists()
     mirror.require_equal()
 
 

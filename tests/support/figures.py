@@ -169,7 +169,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "60 KiB": _CONTINUOUS,
         "60 transactions a second ... 6 s to 9 s": _EXECUTORS,
         "1,789 MB": _IMAGE,
-        "74 wheels": _IMAGE,
     },
     "mirrors.md": {
         "within a minute": _STATED,

@@ -204,6 +204,7 @@ class DuckLakeLog(TransactionLog[Lake]):
         # Of processes that were killed, and of commits that failed.
         before = f"older_than => now() - INTERVAL '{_DAY_S} seconds'"
         self._remove(f"ducklake_delete_orphaned_files('lake', {before})")
+        self.database.remove_left_uploads(_DAY_S)
 
     def _call(self, function: str) -> None:
         with self._changing:

@@ -123,6 +123,10 @@ class Lake(SqlDatabase):
             finally:
                 self._files.are_removed = False
 
+    def remove_left_uploads(self, older_than_s: float) -> None:
+        """Remove files of uploads that were killed; see LakeFiles."""
+        self._files.remove_left_uploads(older_than_s)
+
     def schema(self, table: str) -> pa.Schema:
         """Return the columns of a table."""
         with self._connected() as connection:

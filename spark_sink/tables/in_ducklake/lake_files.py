@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +44,20 @@ class LakeFiles(FsspecStore):
         self._folder = None if is_object_store(root) else Path(root)
         self._root, self._options = root, options
         self.are_removed = False
+
+    def remove_left_uploads(self, older_than_s: float) -> None:
+        """Remove what uploads to a disk have left whose process was killed.
+
+        They are written as FILE#NUMBER, and then renamed; no listing has them.
+        """
+        if self._folder is None:
+            return
+        before = time.time() - older_than_s
+        for file in self._folder.rglob("*#*"):
+            # It may be one of now, and get its name.
+            with suppress(FileNotFoundError):
+                if file.stat().st_mtime < before:
+                    file.unlink()
 
     def _construct_store(self, bucket: str) -> ObjectStore:  # noqa: ARG002
         if self._folder is None:
