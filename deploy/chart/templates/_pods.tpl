@@ -30,6 +30,9 @@ capabilities: {drop: [ALL]}
 
 {{- define "slackwater.mounts" -}}
 - {name: tmp, mountPath: /tmp}
+{{- if .Values.endpointSecret }}
+- {name: endpoint, mountPath: /etc/slackwater-endpoint, readOnly: true}
+{{- end }}
 {{- if include "slackwater.hasExecutors" . }}
 - {name: spark-secret, mountPath: /etc/slackwater-spark, readOnly: true}
 {{- end }}
@@ -41,6 +44,10 @@ capabilities: {drop: [ALL]}
 {{- define "slackwater.volumes" -}}
 - name: tmp
   emptyDir: {sizeLimit: {{ .Values.tmpSize }}}
+{{- with .Values.endpointSecret }}
+- name: endpoint
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
 {{- if include "slackwater.hasExecutors" . }}
 - name: spark-secret
   secret:

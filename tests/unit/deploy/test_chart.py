@@ -59,6 +59,19 @@ def test_each_shape_renders_to_valid_manifests(shape: str, more: dict[str, Any])
     assert custom == operators | ({"SparkApplication"} if shape == "spark-application" else set())
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_endpoints_files_are_in_all_pods_and_follow_their_secret(shape: str) -> None:
+    rendered = pods(render(example(shape, endpointSecret="spanner-tls")))
+    for pod in (each for each in rendered if each.role != "test"):
+        [volume] = (each for each in pod.spec["volumes"] if each["name"] == "endpoint")
+        assert volume["secret"]["secretName"] == "spanner-tls"
+        mounts = pod.spec["containers"][0]["volumeMounts"]
+        [mount] = (each for each in mounts if each["name"] == "endpoint")
+        assert mount["mountPath"] == "/etc/slackwater-endpoint"
+        # A file that is mounted by itself never changes.
+        assert "subPath" not in mount
+
+
 def test_alerts_have_links_where_the_runbook_is_served() -> None:
     [rule] = of_kind(render(example("one-pod", **EVERYTHING)), "PrometheusRule")
     alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
