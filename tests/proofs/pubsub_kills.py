@@ -31,7 +31,7 @@ from tests.support.services import settings
 from tests.support.truths import truth_of
 
 _TABLES: Final = ("Customers", "Orders", "Payments")
-_WAIT_S_MAX: Final = 300
+_WAIT_S_MAX: Final = 600
 
 
 def prove(
@@ -58,7 +58,7 @@ def prove(
         "topic": f"{folder.name}-{{table}}",
         "envelope": "datastream",
         "resolved": "0s",
-        "batch_messages": 5,
+        "batch_messages": 50,
     }
     service = Service(values, folder, os.environ | {"PUBSUB_EMULATOR_HOST": pubsub.host})
     stop = threading.Event()
