@@ -47,7 +47,7 @@ def prove(
         seed: of the moments.
     """
     choose, topics = random.Random(seed), [f"{folder.name}-{table}" for table in _TABLES]
-    pubsub.create(*topics)
+    pubsub.create(*topics, is_ordered=False)
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     values = settings(stream, folder, format_rfc3339(start_ns))

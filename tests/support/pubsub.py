@@ -43,8 +43,14 @@ class PubSubEmulator:
         self._publisher = PublisherClient(transport=PublisherGrpcTransport(channel=channel))
         self._subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
 
-    def create(self, *topics: str) -> None:
-        """Create topics, each with a subscription of its name, which keeps the order of keys."""
+    def create(self, *topics: str, is_ordered: bool = True) -> None:
+        """Create topics, each with a subscription of its name.
+
+        Args:
+            topics: their names.
+            is_ordered: the subscriptions keep the order of each ordering key, for which the
+                emulator has a thread.
+        """
         for topic in topics:
             path = self._publisher.topic_path(self.project, topic)
             self._publisher.create_topic(name=path)
@@ -52,7 +58,7 @@ class PubSubEmulator:
                 request={
                     "name": self._subscriber.subscription_path(self.project, topic),
                     "topic": path,
-                    "enable_message_ordering": True,
+                    "enable_message_ordering": is_ordered,
                 }
             )
 
