@@ -19,6 +19,8 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.state.models import Partition
 from slackwater.timestamp import seconds_to_ns
 
+# Spanner's documentation, "Change streams overview": a stream can't have a shorter one.
+_RETENTION_LEAST_NS: Final = seconds_to_ns(86_400)
 _LONG_AGO_NS: Final = 0
 # The first queries would fail if their records expired meanwhile.
 _GRACE_NS: Final = seconds_to_ns(60)
@@ -161,6 +163,8 @@ class SpannerSource:
         retention_ns = self.info().retention_ns
         if named_ns is None:
             return _LONG_AGO_NS
+        if retention_ns is None and named_ns == _LONG_AGO_NS:
+            retention_ns = _RETENTION_LEAST_NS
         if retention_ns is not None:
             return max(named_ns, self.strong_read_timestamp_ns() - retention_ns + _GRACE_NS)
         is_moving = self._earliest_named_ns() != named_ns

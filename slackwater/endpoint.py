@@ -70,6 +70,7 @@ class Endpoint:
             "credentials_file": self.credentials_file,
             "impersonate_service_account": self.impersonate_service_account,
             "quota_project": self.quota_project,
+            "universe_domain": self.universe_domain,
         }
         without = "plaintext" if self.plaintext else "anonymous"
         refused = {**(tls if self.plaintext else {}), **(of_google if self.is_anonymous else {})}
@@ -117,22 +118,29 @@ def plaintext(host: str) -> Endpoint:
     return Endpoint(host, plaintext=True)
 
 
-def or_emulator(endpoint: Endpoint, environ: Mapping[str, str]) -> Endpoint:
-    """Return the emulator of the environment, which all of Spanner's clients heed, if there is one.
+def or_emulator(
+    endpoint: Endpoint, environ: Mapping[str, str], variable: str = EMULATOR_VARIABLE
+) -> Endpoint:
+    """Return the emulator of the environment, which all of Google's clients heed, if there is one.
 
     Args:
         endpoint: that of the settings, returned without an emulator.
-        environ: may have EMULATOR_VARIABLE.
+        environ: may name one.
+        variable: in which.
 
     Raises:
-        EndpointError: the settings name another server. Either of them could be the mistake.
+        EndpointError: the variable is malformed, or the settings name another server, or the same
+            with TLS. Either of them could be the mistake.
     """
-    emulator = environ.get(EMULATOR_VARIABLE)
+    emulator = environ.get(variable)
     if not emulator:
         return endpoint
-    if endpoint.host not in (None, emulator):
+    if not _HOST.fullmatch(emulator):
+        raise EndpointError(f"{variable} {emulator!r} is not HOST:PORT.", "Correct or unset it")
+    if endpoint.host is not None and endpoint != plaintext(emulator):
         raise EndpointError(
-            f"the settings' endpoint is {endpoint.host}, and {EMULATOR_VARIABLE} is {emulator}.",
+            f"the settings' endpoint is {endpoint.host}, and {variable} is {emulator}, which has no"
+            " TLS.",
             "Unset the one that is not meant",
         )
     return plaintext(emulator)

@@ -38,8 +38,9 @@ def google_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> Credentials
             f" universe_domain is {domain}"
         )
     if account is not None:
+        quota_project = endpoint.quota_project or getattr(credentials, "quota_project_id", None)
         return impersonated_credentials.Credentials(
-            credentials, account, list(scopes), quota_project_id=endpoint.quota_project
+            credentials, account, list(scopes), quota_project_id=quota_project
         )
     return credentials
 
@@ -61,7 +62,12 @@ def _own_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> Credentials:
     with warnings.catch_warnings():
         # It warns of files that others have written. This one is named by the settings.
         warnings.simplefilter("ignore", DeprecationWarning)
-        credentials: Credentials = google.auth.load_credentials_from_file(
-            endpoint.credentials_file, **options
-        )[0]
+        try:
+            credentials: Credentials = google.auth.load_credentials_from_file(
+                endpoint.credentials_file, **options
+            )[0]
+        except OSError as error:
+            raise DefaultCredentialsError(
+                f"{endpoint.credentials_file} can't be read: {error.strerror}"
+            ) from error
     return credentials

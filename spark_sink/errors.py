@@ -12,7 +12,8 @@ SinkError
 |- UnknownChangesError   user: an update does not tell which columns it changed
 |- SchemaRefusedError    user: the schema registry rejects a schema
 |- ClientSettingError    user: a setting of Kafka's client can't be used
-|- MessageRefusedError   user: a Kafka broker refuses a message, a topic or a right
+|- MessageRefusedError   user: Kafka or Pub/Sub refuses a message, a topic or a right
+|- NotPermittedError     tried again, exit code 2: a service misses a right, or credentials
 |- ObjectStoreError      user: an object store can't be opened, or refuses
 |- BigQueryError         user: BigQuery refuses, or a table there has another shape
 |- DatabaseError         user: a database refuses, or a table there is another one's
@@ -77,10 +78,10 @@ class ClientSettingError(SinkError, UserError):
 
 
 class MessageRefusedError(SinkError, UserError):
-    """A Kafka broker refuses a message, a topic or a right: the message says which.
+    """A service for messages refuses one, a topic or a right: the text says which.
 
     Attributes:
-        code: Kafka's name of the reason, such as MSG_SIZE_TOO_LARGE.
+        code: the service's name of the reason, such as MSG_SIZE_TOO_LARGE.
         topic: of the message; None if it is not known, or if no message was refused.
     """
 
@@ -89,6 +90,15 @@ class MessageRefusedError(SinkError, UserError):
     ) -> None:
         super().__init__(message, hint)
         self.code, self.topic = code, topic
+
+
+class NotPermittedError(SinkError):
+    """A service has no credentials of ours, or does not let them publish: grant the right.
+
+    A pipeline tries again: a proxy may have refused, or the credentials may not be there yet.
+    """
+
+    needs_user = True
 
 
 class ObjectStoreError(SinkError, UserError):

@@ -124,7 +124,7 @@ def with_uuids(wrap: Wrap, stream_name: str) -> Wrap:
     def wrap_all(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         rows = wrap(record)
         # Each mod has as many messages as the others, or they share a single one.
-        of_mod = max(1, len(rows) // len(record["mods"]))
+        of_mod = max(1, len(rows) // max(1, len(record["mods"])))
         return [
             (
                 *row,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Engine
 
 from slackwater.endpoint import Endpoint, file_versions, or_emulator
+from slackwater.state.errors import StoreUnreachableError
 
 if TYPE_CHECKING:
     from google.cloud.spanner import Client
@@ -43,7 +45,15 @@ def spanner_engine(url: URL) -> Engine:
     @event.listens_for(engine, "do_connect")
     def connect(_dialect: Any, record: Any, _arguments: Any, options: dict[str, Any]) -> None:
         record.info["files"] = file_versions(endpoint)
-        options["client"] = _client(endpoint, project)
+        try:
+            _require_readable(endpoint)
+            options["client"] = _client(endpoint, project)
+        except OSError as error:
+            raise StoreUnreachableError(
+                f"{error.filename}, a file of the metadata store's endpoint, can't be read:"
+                f" {error.strerror}.",
+                "It has to be there on each machine that uses the store, executors too",
+            ) from error
 
     @event.listens_for(engine, "checkout")
     def checkout(_connection: Any, record: Any, _proxy: Any) -> None:
@@ -56,6 +66,8 @@ def spanner_engine(url: URL) -> Engine:
 
 def _endpoint_of(url: URL) -> Endpoint:
     values: dict[str, Any] = {}
+    if twice := [key for key, text in url.query.items() if isinstance(text, tuple)]:
+        raise ValueError(f"it has the parameter {twice[0]!r} twice")
     for key, text in url.query.items():
         if key not in _KEYS:
             raise ValueError(f"it has no parameter {key!r}; known: {', '.join(_KEYS)}")
@@ -63,12 +75,21 @@ def _endpoint_of(url: URL) -> Endpoint:
             raise ValueError(f"{key} is true or false")
         values["host" if key == "endpoint" else key] = text == "true" if key in _FLAGS else text
     endpoint = Endpoint(**values)
+    if endpoint.anonymous and not endpoint.ca_certificate:
+        raise ValueError("anonymous=true needs ca_certificate, for Google's client")
     if (endpoint.ca_certificate or endpoint.client_certificate) and not endpoint.anonymous:
         raise ValueError(
             "certificates go with anonymous=true. Google's client takes authorities beside its own"
             " credentials from GRPC_DEFAULT_SSL_ROOTS_FILE_PATH only"
         )
     return endpoint
+
+
+def _require_readable(endpoint: Endpoint) -> None:
+    """Read the files that Google's client will read when it connects."""
+    for file in (endpoint.ca_certificate, endpoint.client_certificate, endpoint.client_key):
+        if file is not None:
+            Path(file).read_bytes()
 
 
 def _client(endpoint: Endpoint, project: str) -> Client:
@@ -80,7 +101,12 @@ def _client(endpoint: Endpoint, project: str) -> Client:
     where = {"api_endpoint": endpoint.target}
     if endpoint.plaintext:
         # Of an endpoint with these credentials the client thinks that it has no TLS.
-        return Client(project, credentials=AnonymousCredentials(), client_options=where)
+        return Client(
+            project,
+            credentials=AnonymousCredentials(),
+            client_options=where,
+            disable_builtin_metrics=True,
+        )
     if endpoint.anonymous:
         client = Client(
             client_options=where,

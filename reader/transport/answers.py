@@ -143,7 +143,14 @@ ANSWERS: Final = (
     ),
     Answer(("PERMISSION_DENIED",), (), Meaning.NOT_PERMITTED, Reaction.RETRY_EPOCH),
     Answer(("UNAUTHENTICATED",), (), Meaning.NOT_AUTHENTICATED, Reaction.RETRY_EPOCH),
-    # gRPC's own, of a handshake that would fail again.
+    # gRPC's own, of a token that could not be had.
+    Answer(
+        ("UNAVAILABLE",),
+        ("Getting metadata from plugin failed",),
+        Meaning.NOT_AUTHENTICATED,
+        Reaction.RETRY_EPOCH,
+    ),
+    # And of a handshake that would fail again.
     Answer(
         ("UNAVAILABLE",),
         (

@@ -57,6 +57,7 @@ class ChannelCredentials:
         self._endpoint = endpoint
         self._lock = threading.Lock()
         self._seen: tuple[tuple[int, ...], ...] | None = None
+        self._warned_of: tuple[tuple[int, ...], ...] | None = None
         self._made: grpc.ChannelCredentials | None = None
         self._version = 0
 
@@ -81,10 +82,13 @@ class ChannelCredentials:
         except (TlsFileError, GoogleAuthError) as error:
             if self._seen is None:
                 raise
-            _log.warning("changed files of the endpoint are not used", reason=str(error))
+            # They may become usable without being written again, as by chown.
+            if versions != self._warned_of:
+                self._warned_of = versions
+                _log.warning("changed files of the endpoint are not used", reason=str(error))
         else:
             self._version += 1
-        self._seen = versions
+            self._seen = versions
 
 
 def _channel_credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
@@ -112,7 +116,7 @@ def _checked_files(endpoint: Endpoint) -> tuple[bytes | None, bytes | None, byte
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if authorities is not None:
         try:
-            context.load_verify_locations(cadata=authorities.decode())
+            context.load_verify_locations(cafile=endpoint.ca_certificate)
         except (OSError, ValueError) as error:
             raise _wrong("ca_certificate", endpoint.ca_certificate, error) from error
     if certificate is not None:

@@ -106,6 +106,7 @@ class Connection:
         self._replaced_channels: list[grpc.Channel] = []
         self._channels: list[grpc.Channel] = []
         self._streams: list[Callable[..., Any]] = []
+        self._streams_wanted = 1
         self._next_stream = 0
         self._client: SpannerClient | None = None
         self._session: str | None = None
@@ -358,18 +359,17 @@ class Connection:
     def _pick_stream(self) -> Callable[..., Any]:
         """Return the stub of the next channel, in turn."""
         with self._lock:
-            channel = self._channel(0)
-            if not self._streams:
-                self._streams.append(self._stub(channel))
+            self._channel(0)
+            while len(self._streams) < self._streams_wanted:
+                self._streams.append(self._stub(self._channel(len(self._streams))))
             self._next_stream += 1
             return self._streams[self._next_stream % len(self._streams)]
 
     def reserve(self, streams: int) -> None:
-        """Open as many channels as this number of concurrent streams needs."""
+        """Have as many channels as this number of concurrent streams needs."""
         with self._lock:
-            self._channel(0)
-            while len(self._streams) * STREAMS_PER_CHANNEL_MAX < streams:
-                self._streams.append(self._stub(self._channel(len(self._streams))))
+            wanted = -(-streams // STREAMS_PER_CHANNEL_MAX)
+            self._streams_wanted = max(self._streams_wanted, wanted)
 
     def _stub(
         self, channel: grpc.Channel, method: str = EXECUTE_STREAMING_SQL

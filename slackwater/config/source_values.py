@@ -9,8 +9,9 @@ from typing import Final
 from slackwater.errors import SettingsError
 from slackwater.scheduler.source_settings import StreamSettings
 
-# A command has options of its own for the bounds.
-_KEYS: Final = [name for name in StreamSettings.model_fields if name not in ("start", "end")]
+# A command has options of its own for these.
+_OWN: Final = ("project", "instance", "database", "change_stream", "start", "end")
+_KEYS: Final = [name for name in StreamSettings.model_fields if name not in _OWN]
 
 
 def source_values(texts: Sequence[str]) -> dict[str, str]:

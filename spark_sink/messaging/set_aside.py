@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def set_aside(
-    refused: DataFrame, changes: DataFrame, mark: Mark, reason: str, folder: EpochPlace
+    refused: DataFrame, changes: DataFrame, mark: Mark, reason: str, place_of_sink: EpochPlace
 ) -> None:
     """Write the records of refused messages; written again they are the same files.
 
@@ -27,7 +27,7 @@ def set_aside(
         changes: the records that all messages were made of.
         mark: where they end.
         reason: of the refusal.
-        folder: the sink's.
+        place_of_sink: where its folder of dead letters is.
     """
     from pyspark.sql import functions as F
 
@@ -50,5 +50,5 @@ def set_aside(
         .select("table_name", "topic", F.col("number").alias("message_number"), "record")
     )
     about = f"{count}-{hashed % 2**64:016x}"
-    written = publish_letters(letters, folder, about, mark.low_watermark, mark.chunk)
+    written = publish_letters(letters, place_of_sink, about, mark.low_watermark, mark.chunk)
     _log.warning("messages were refused (%s); their records were set aside in %s", reason, written)

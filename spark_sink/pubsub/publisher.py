@@ -1,8 +1,8 @@
 """The sending of messages to Pub/Sub in Spark's tasks, in order for each ordering key.
 
 A request has the messages of one topic. Requests with one ordering key are sent one after the
-other, each when the one before was acknowledged: one that is sent again, because its answer was
-lost, is never behind its successor.
+other, each when the one before was acknowledged. So a message that comes for the first time is
+never behind its successor; one that comes again may be.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Publisher:
                     crc32(ordering_key.encode()) if ordering_key else number // self.batch_messages
                 )
                 lanes[choice % self.requests].add(row, ordering_key)
-            results = [result for lane in lanes for result in lane.finish()]
+            for lane in lanes:
+                lane.send_rest()
+            results = [result for lane in lanes for result in lane.results()]
         if results:
             yield pa.RecordBatch.from_pylist(results, _result_schema())
 
@@ -121,6 +123,7 @@ class _Lane:
     def __init__(self, publisher: Publisher, pool: ThreadPoolExecutor) -> None:
         self._publisher, self._pool = publisher, pool
         self._batches: dict[str, _Batch] = {}
+        self._size = 0
         self._under_way: Future[list[Row]] | None = None
         self._results: list[Row] = []
         self._topics: set[str] = set()
@@ -136,22 +139,39 @@ class _Lane:
         batch.messages.append(message)
         batch.places.append({name: row[name] for name in PLACE})
         batch.size += size
+        self._size += size
         if len(batch.messages) == self._publisher.batch_messages:
             self._send(topic)
+        elif self._size > _REQUEST_BYTES_MAX:
+            # Of several topics.
+            self._send(max(self._batches, key=lambda each: self._batches[each].size))
 
-    def finish(self) -> list[Row]:
-        """Send what is left, and return the refused messages and the topics."""
-        for topic in list(self._batches):
-            self._send(topic)
+    def send_rest(self) -> None:
+        """Begin to send what is left."""
+        self._await()
+        batches, self._batches = self._batches, {}
+        self._under_way = self._pool.submit(self._send_all, batches)
+
+    def results(self) -> list[Row]:
+        """Wait, and return the refused messages, and the topics of the others."""
         self._await()
         nothing = dict.fromkeys((*PLACE, "reason"))
         return [*self._results, *({**nothing, "topic": topic} for topic in sorted(self._topics))]
 
     def _send(self, topic: str) -> None:
         batch = self._batches.pop(topic)
+        self._size -= batch.size
         self._await()
-        self._topics.add(topic)
-        self._under_way = self._pool.submit(self._refused, topic, batch.messages, batch.places)
+        self._under_way = self._pool.submit(self._send_all, {topic: batch})
+
+    def _send_all(self, batches: Mapping[str, _Batch]) -> list[Row]:
+        refused: list[Row] = []
+        for topic, batch in batches.items():
+            of_batch = self._refused(topic, batch.messages, batch.places)
+            refused += of_batch
+            if len(of_batch) < len(batch.messages):
+                self._topics.add(topic)
+        return refused
 
     def _await(self) -> None:
         if self._under_way is not None:

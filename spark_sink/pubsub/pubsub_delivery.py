@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from slackwater.spark_sink.errors import MessageRefusedError
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.messaging.set_aside import set_aside
 from slackwater.spark_sink.pubsub.publisher import COLUMNS, RESULT, Publisher
+from slackwater.spark_sink.pubsub.service import is_of_topic
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.timestamp import datetime_to_rfc3339
 
@@ -32,22 +34,20 @@ class PubSubDelivery:
 
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
         """Send messages, again if they were sent before; see Delivery."""
-        from pyspark.sql import functions as F
+        import pyarrow.compute as pc
 
         shared = {"key": ["table_name", ROW_HASH], "table": ["table_name"], "none": []}
         columns = shared[self._publisher.ordering]
         rows = message_rows.repartition(*columns) if columns else message_rows
         in_order = rows.sortWithinPartitions(*ORDER).select(*COLUMNS)
-        results = map_in_arrow(in_order, self._publisher, RESULT).cache()
-        try:
-            summary = results.agg(F.collect_set("topic"), F.min("reason")).first()
-            topics, reason = summary or ((), None)
-            if reason is not None:
-                refused = results.where(F.col("reason").isNotNull())
-                set_aside(refused, changes, mark, reason, self._place)
-            return set(topics)
-        finally:
-            results.unpersist()
+        results = map_in_arrow(in_order, self._publisher, RESULT).toArrow()
+        is_sent = pc.is_null(results["reason"])
+        refused = results.filter(pc.invert(is_sent))
+        if refused.num_rows:
+            reason = refused["reason"][0].as_py()
+            rows = changes.sparkSession.createDataFrame(refused)
+            set_aside(rows, changes, mark, reason, self._place)
+        return set(results.filter(is_sent)["topic"].to_pylist())
 
     def close(
         self,
@@ -55,13 +55,20 @@ class PubSubDelivery:
         messages: Sequence[ClosingMessage],
         mark: Mark,
     ) -> None:
-        """Send closing messages, when all others were acknowledged; see Delivery."""
+        """Send closing messages, when all others were acknowledged; see Delivery.
+
+        A topic that is gone gets no resolved message.
+        """
         from google.pubsub_v1.types import PubsubMessage
 
         attributes = {"low_watermark": datetime_to_rfc3339(mark.low_watermark)}
         for message in messages:
             made = PubsubMessage.pb(PubsubMessage(data=message.value, attributes=attributes))
-            self._publisher.service.publish(message.topic, [made])
+            try:
+                self._publisher.service.publish(message.topic, [made])
+            except MessageRefusedError as error:
+                if not is_of_topic(error) or message.key is not None:
+                    raise
 
     def partition_counts(self, spark: SparkSession, topics: Collection[str]) -> dict[str, int]:  # noqa: ARG002
         """Return 1 for each topic: it has no partitions; see Delivery."""

@@ -13,7 +13,12 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from slackwater.endpoint import Endpoint
 from slackwater.google_credentials import call_credentials
-from slackwater.spark_sink.errors import MessageRefusedError, PublishError, SinkError
+from slackwater.spark_sink.errors import (
+    MessageRefusedError,
+    NotPermittedError,
+    PublishError,
+    SinkError,
+)
 
 if TYPE_CHECKING:
     from google.pubsub_v1.types import PubsubMessage
@@ -21,7 +26,8 @@ if TYPE_CHECKING:
 _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 _PUBLISHER: Final = "/google.pubsub.v1.Publisher/"
 _REQUEST_BYTES_MAX: Final = 10_000_000
-_PATIENCE_S: Final = 60.0
+# Of a quota that is used up, most of all: the whole epoch would be sent again.
+_PATIENCE_S: Final = 300.0
 _CALL_S_MAX: Final = 30.0
 # As Google's publisher does.
 _RETRIED: Final = (
@@ -33,7 +39,16 @@ _RETRIED: Final = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.UNKNOWN,
 )
-_RIGHTS: Final = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+_REFUSALS: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
+_PROVIDE_CREDENTIALS: Final = (
+    "Provide Application Default Credentials: gcloud auth application-default login, or"
+    " GOOGLE_APPLICATION_CREDENTIALS. For an emulator set PUBSUB_EMULATOR_HOST=HOST:PORT"
+)
+# Those of Google's own publisher.
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.max_metadata_size", 4 * 1024 * 1024),
+)
 _ASIDE: Final = (
     "; or set sink.bad_records to dead_letter to have the records of such messages set aside"
 )
@@ -65,7 +80,8 @@ class Service:
             messages: protocol buffers; at most 1,000 with at most 10 MB.
 
         Raises:
-            MessageRefusedError: the service refuses a message, the topic or a right.
+            MessageRefusedError: the service refuses a message, or has no such topic.
+            NotPermittedError: a right or credentials are missing.
             PublishError: it does not answer.
         """
         from google.pubsub_v1.types import PublishRequest, PublishResponse
@@ -96,9 +112,7 @@ class Service:
         request = GetTopicRequest.pb(GetTopicRequest(topic=self.path(topic)))
         try:
             self._call("GetTopic", request, Topic, topic)
-        except MessageRefusedError as error:
-            if error.code != "PERMISSION_DENIED":
-                raise
+        except NotPermittedError:
             # Who may publish may not look at a topic, but may ask for his own rights.
             right = "pubsub.topics.publish"
             asked = TestIamPermissionsRequest(resource=self.path(topic), permissions=[right])
@@ -127,18 +141,25 @@ class Service:
             raise self._typed(error, topic) from error
 
     def _typed(self, error: Any, topic: str) -> SinkError:
-        is_auth = isinstance(error, GoogleAuthError)
-        code = grpc.StatusCode.UNAUTHENTICATED if is_auth else error.code()
-        said = f"{error if is_auth else error.details()} ({code.name})."
-        if code in _RETRIED:
+        if isinstance(error, GoogleAuthError):
+            return NotPermittedError(f"Pub/Sub: {error}.", _PROVIDE_CREDENTIALS)
+        code = error.code()
+        said = f"{error.details()} ({code.name})."
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return NotPermittedError(f"Pub/Sub: {said}", _PROVIDE_CREDENTIALS)
+        if code is grpc.StatusCode.PERMISSION_DENIED:
+            return NotPermittedError(
+                f"Pub/Sub topic {topic}: {said}",
+                f"Grant roles/pubsub.publisher on {self.path(topic)} to the pipeline's account",
+            )
+        # A proxy may have answered in Pub/Sub's place with any other code.
+        if code not in _REFUSALS:
             return PublishError(
                 f"Pub/Sub at {self.endpoint.target}: {said}",
                 "Check the network and the service. The epoch is sent again, now or when the"
                 " pipeline is next run",
             )
-        if code in _RIGHTS:
-            hint = f"Grant roles/pubsub.publisher on {self.path(topic)} to the pipeline's account"
-        elif code is grpc.StatusCode.NOT_FOUND:
+        if code is grpc.StatusCode.NOT_FOUND:
             command = f"gcloud pubsub topics create {topic} --project {self.project}"
             hint = f"Create it: {command}{_ASIDE}"
         else:
@@ -168,8 +189,12 @@ def _channel(service: Service) -> grpc.Channel:
     endpoint = service.endpoint
     compression = grpc.Compression.Gzip if service.compresses else None
     if endpoint.plaintext:
-        return grpc.insecure_channel(endpoint.target, compression=compression)
+        return grpc.insecure_channel(
+            endpoint.target, options=_CHANNEL_OPTIONS, compression=compression
+        )
     credentials = grpc.composite_channel_credentials(
         grpc.ssl_channel_credentials(), call_credentials(endpoint, _SCOPES)
     )
-    return grpc.secure_channel(endpoint.target, credentials, compression=compression)
+    return grpc.secure_channel(
+        endpoint.target, credentials, options=_CHANNEL_OPTIONS, compression=compression
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from slackwater.endpoint import Endpoint, plaintext
+from slackwater.endpoint import Endpoint, or_emulator
 from slackwater.setting_values import EmptyIsNone
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import Origin, table_topic
@@ -84,8 +84,9 @@ class PubSubSettings(MessageSettings):
         # With Google's client, which is not installed without the extra pubsub.
         from slackwater.spark_sink.pubsub.service import Service
 
-        emulator = environ.get(_EMULATOR_VARIABLE)
-        endpoint = plaintext(emulator) if emulator else Endpoint(self.endpoint or _HOST)
+        endpoint = or_emulator(Endpoint(self.endpoint), environ, _EMULATOR_VARIABLE)
+        if endpoint.host is None:
+            endpoint = Endpoint(_HOST)
         return Service(self.project, endpoint, self.compression)
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> MessageSink:

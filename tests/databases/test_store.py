@@ -389,8 +389,19 @@ def test_a_user_without_rights_is_told_so(new_postgres_url: Callable[[], str]) -
         "sqlite://",
         "sqlite:///:memory:",
         "spanner+spanner:///projects/p/instances/i",
+        *(
+            f"spanner+spanner:///projects/p/instances/i/databases/d?{query}"
+            for query in (
+                "endpiont=h",
+                "endpoint=h&plaintext=yes",
+                "endpoint=h&endpoint=i",
+                "endpoint=h&anonymous=true",
+                "endpoint=h&ca_certificate=f",
+            )
+        ),
     ],
 )
-def test_a_url_that_cannot_be_a_store_is_refused(bad: str) -> None:
+def test_a_url_that_cannot_be_a_store_is_refused(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
     with pytest.raises(StoreUrlError, match="Write sqlite"):
         Store.open(bad, migrate=True)

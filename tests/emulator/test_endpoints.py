@@ -20,7 +20,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import UnavailableError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.continuous.reader_client import ReaderClient
-from slackwater.state.errors import StateError, StoreUrlError
+from slackwater.state.errors import StateError, StoreUnreachableError, StoreUrlError
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339
 from tests.support.command_line import PROGRAM, slackwater
@@ -120,6 +120,9 @@ def test_a_metadata_store_in_spanner_has_an_endpoint_of_its_own(
     store.ensure_pipeline("orders", "stream")
     guarded.renew()
     store.ensure_pipeline("customers", "stream")
+    missing = behind.replace("ca.pem", "none.pem")
+    with pytest.raises(StoreUnreachableError, match=r"none\.pem, a file of the metadata store's"):
+        Store.open(missing, migrate=False)
     assert [each.name for each in store.pipelines()] == ["customers", "orders"]
     store.close()
     monkeypatch.setenv(EMULATOR_VARIABLE, "127.0.0.1:1")

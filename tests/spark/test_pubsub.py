@@ -34,7 +34,8 @@ def test_the_pages_consumer_handles_a_change_once() -> None:
         acknowledged = 0
 
         def __init__(self, uuid: str) -> None:
-            self.attributes = PubsubMessage(attributes={"uuid": uuid}).attributes
+            attributes = {"uuid": uuid} if uuid else {}
+            self.attributes = PubsubMessage(attributes=attributes).attributes
 
         def ack(self) -> None:
             Received.acknowledged += 1
@@ -42,9 +43,9 @@ def test_the_pages_consumer_handles_a_change_once() -> None:
     handled: list[str] = []
     names: dict[str, Any] = {
         "seen": set(),
-        "handle": lambda message: handled.append(message.attributes["uuid"]),
+        "handle": lambda message: handled.append(message.attributes.get("uuid", "resolved")),
     }
     exec(example, names)
-    for uuid in ("a", "b", "a", "a"):
+    for uuid in ("a", "", "b", "a", "", "a"):
         names["receive"](Received(uuid))
-    assert (handled, Received.acknowledged) == (["a", "b"], 4)
+    assert (handled, Received.acknowledged) == (["a", "resolved", "b", "resolved"], 6)

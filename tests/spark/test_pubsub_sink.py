@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,17 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pyarrow as pa
 import pytest
 from google.pubsub_v1.types import PubsubMessage
 from pydantic import ValidationError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from slackwater.endpoint import EndpointError, plaintext
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import envelopes
-from slackwater.spark_sink.errors import MessageRefusedError, PublishError, TableNameError
+from slackwater.spark_sink.errors import (
+    MessageRefusedError,
+    NotPermittedError,
+    PublishError,
+    TableNameError,
+)
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.pubsub import service
+from slackwater.spark_sink.pubsub.publisher import Publisher
 from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sinks.pubsub import PubSubSettings
 from tests.support.epoch_rows import frame, record
@@ -33,6 +42,7 @@ pytestmark = pytest.mark.timeout(300)
 AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
 COLUMNS = {"Id": "INT64", "Note": "STRING"}
 _NUMBERS = itertools.count(1)
+_LOST_ANSWERS = (None, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
 
 
 class Output:
@@ -198,30 +208,40 @@ def test_a_missing_topic_is_named_with_the_command_that_makes_it(
 def test_records_of_messages_that_are_too_large_are_set_aside(
     output: Output, pubsub: PubSubEmulator
 ) -> None:
-    pubsub.create("aside-Orders")
+    pubsub.create("stops-Orders", "aside-Orders")
     large = change(1, at=2, note="x" * 10_000_001)
     records = [change(key, at=key) for key in range(2, 6)]
-    refuses = output.sink(topic="aside-Orders")
+    refuses = output.sink(topic="stops-Orders")
     with pytest.raises(PySparkException, match="a message has more than 10 MB"):
         output.write(refuses, 1, *records, large)
-    pubsub.pull("aside-Orders")
-    sink = output.sink(topic="aside-{table}", bad_records="dead_letter")
+    sink = output.sink(topic="aside-{table}", bad_records="dead_letter", resolved="0s")
     output.write(sink, 1, *records, large, change(9, at=9, table="Nowhere"))
-    assert len(pubsub.pull("aside-Orders")) == 4
+    assert len(pubsub.pull("aside-Orders")) == 4 + 1, "and a resolved message"
     letters = output.dead_letters()
     assert sorted(letter["table_name"] for letter in letters) == ["Nowhere", "Orders"]
 
 
 @contextmanager
-def breaking(answers: list[grpc.StatusCode | None], behind: str) -> Iterator[str]:
-    """Run a server before Pub/Sub's that gives requests these answers; None for its own."""
+def breaking(
+    answers: list[grpc.StatusCode | None], behind: str, before: Callable[[], object] = lambda: None
+) -> Iterator[str]:
+    """Run a server before Pub/Sub's.
+
+    Args:
+        answers: to the next requests; None for its own. One of _LOST_ANSWERS comes after the
+            request has arrived.
+        behind: HOST:PORT of Pub/Sub's.
+        before: called when a request has arrived.
+    """
     channel = grpc.insecure_channel(behind)
 
     class Door(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
             def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
+                before()
                 answer = answers.pop(0) if answers else None
-                # The request arrived, and its answer is lost.
+                if answer not in _LOST_ANSWERS:
+                    context.abort(answer, "refused")
                 made: bytes = channel.unary_unary(details.method)(request)
                 if answer is not None:
                     context.abort(answer, "broken")
@@ -252,6 +272,58 @@ def test_a_request_whose_answer_is_lost_is_sent_again_before_the_next(
     once = list(dict.fromkeys(uuids(messages)))
     notes = {m.attributes["uuid"]: json.loads(m.data)["after"]["Note"] for m in messages}
     assert [notes[each] for each in once] == [str(at) for at in range(40)]
+
+
+def test_a_tasks_requests_are_under_way_at_once(pubsub: PubSubEmulator) -> None:
+    topic, together = new_topic(pubsub), threading.Barrier(4)
+    row: dict[str, Any] = {
+        "topic": topic,
+        "table_name": "Orders",
+        "value": "{}",
+        "mod_type": "INSERT",
+    }
+    row |= dict.fromkeys(("server_transaction_id", "record_sequence", "uuid"), "")
+    row |= {"commit_timestamp": AT, "low_watermark": AT, "number": 0, "row_hash": 0}
+    rows = pa.RecordBatch.from_pylist([{**row, "key": f"[{key}]"} for key in range(100)])
+    with breaking([], pubsub.host, lambda: together.wait(60)) as host:
+        sender = Publisher(service.Service(PROJECT, plaintext(host)), "key", 4, 1_000, stops=True)
+        [result] = sender([rows])
+    assert result["topic"].to_pylist() == [topic] * 4
+    assert len(pubsub.pull(topic)) == 100
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (grpc.StatusCode.PERMISSION_DENIED, NotPermittedError),
+        (grpc.StatusCode.UNAUTHENTICATED, NotPermittedError),
+        (grpc.StatusCode.INVALID_ARGUMENT, MessageRefusedError),
+        # As gRPC makes of a proxy's 404.
+        (grpc.StatusCode.UNIMPLEMENTED, PublishError),
+        (grpc.StatusCode.FAILED_PRECONDITION, PublishError),
+    ],
+)
+def test_only_pubsubs_own_refusals_are_for_good(
+    code: grpc.StatusCode, expected: type[Exception], pubsub: PubSubEmulator
+) -> None:
+    topic = new_topic(pubsub)
+    with breaking([code], pubsub.host) as host, pytest.raises(expected) as raised:
+        service.Service(PROJECT, plaintext(host)).publish(
+            topic, [PubsubMessage.pb(PubsubMessage())]
+        )
+    is_final = expected is MessageRefusedError
+    assert getattr(raised.value, "user_error", False) is is_final
+
+
+def test_another_endpoint_than_the_emulators_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"checkpoint": "c", "project": PROJECT, "endpoint": "us-east1-pubsub.googleapis.com"}
+    settings = PubSubSettings.model_validate(values)
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+    with pytest.raises(EndpointError, match=r"us-east1.*and PUBSUB_EMULATOR_HOST is 127"):
+        settings.service()
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "http://127.0.0.1:1")
+    with pytest.raises(EndpointError, match="PUBSUB_EMULATOR_HOST 'http"):
+        settings.service()
 
 
 def test_a_service_that_does_not_answer_is_the_worlds_fault(

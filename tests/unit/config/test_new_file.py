@@ -127,6 +127,9 @@ def test_the_statement_captures_what_the_sink_needs(sink: str) -> None:
     ("changed", "said"),
     [
         ({"names": {"project": "shop-prod"}}, "missing: --instance, --database."),
+        ({"source": ["endpiont=h:1"]}, "--source endpiont: unknown key. Did you mean 'endpoint'?"),
+        ({"source": ["endpoint"]}, "--source endpoint is not KEY=VALUE."),
+        ({"source": ["database=other"]}, "--source database: unknown key."),
         ({"sink": "parket"}, "--sink parket is not one of parquet, json"),
         ({"sink": "kafka"}, "missing: --kafka-servers"),
         ({"servers": "broker:9092"}, "--kafka-servers goes with --sink kafka"),
