@@ -51,7 +51,8 @@ class _Answer:
 
     Attributes:
         clock_ns: Spanner's clock; None without an answer.
-        retention_ns: how long the change stream keeps records; None without an answer.
+        retention_ns: how long the change stream keeps records; None without an answer, or if
+            Spanner does not say.
         problem: why there is none, as a sentence without the period.
     """
 
@@ -154,13 +155,15 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
 
 def _lag(watermark_ns: int | None, answer: _Answer) -> dict[str, Any]:
     """Return the pipeline's lag behind Spanner's clock."""
-    unknown = {"lag_seconds": None, "retention_used": None}
-    if watermark_ns is None or answer.clock_ns is None or answer.retention_ns is None:
-        return unknown
-    used = retention_used(watermark_ns, clock_ns=answer.clock_ns, retention_ns=answer.retention_ns)
+    clock_ns, retention_ns = answer.clock_ns, answer.retention_ns
+    if watermark_ns is None or clock_ns is None:
+        return {"lag_seconds": None, "retention_used": None}
+    used = None
+    if retention_ns is not None:
+        used = round(retention_used(watermark_ns, clock_ns=clock_ns, retention_ns=retention_ns), 4)
     return {
-        "lag_seconds": round(ns_to_seconds(answer.clock_ns - watermark_ns), 3),
-        "retention_used": round(used, 4),
+        "lag_seconds": round(ns_to_seconds(clock_ns - watermark_ns), 3),
+        "retention_used": used,
     }
 
 
