@@ -16,6 +16,11 @@ from google.auth.transport.requests import Request
 
 from slackwater.endpoint import Endpoint
 
+# The second one is for schemas: to list the statements that changed one, or to make a store's.
+SPANNER_SCOPES: Final = (
+    "https://www.googleapis.com/auth/spanner.data",
+    "https://www.googleapis.com/auth/spanner.admin",
+)
 _TO_IMPERSONATE: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
 

@@ -108,12 +108,8 @@ def with_row_hashes(wrap: Wrap) -> Wrap:
     """
 
     def wrap_all(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        rows, mods = wrap(record), record["mods"]
-        # Each mod has as many messages as the others, or they share a single one.
-        hashes = [crc32(f"{record['table_name']} {mod['keys']}".encode()) for mod in mods]
-        return [
-            (*row, hashes[number * len(hashes) // len(rows)]) for number, row in enumerate(rows)
-        ]
+        hashes = [crc32(f"{record['table_name']} {mod['keys']}".encode()) for mod in record["mods"]]
+        return [(*row, hashes[mod_number]) for row, mod_number, _ in _by_mod(wrap, record)]
 
     return wrap_all
 
@@ -122,19 +118,23 @@ def with_uuids(wrap: Wrap, stream_name: str) -> Wrap:
     """Return a function that adds a change's UUID and the record's type of modification."""
 
     def wrap_all(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        rows = wrap(record)
-        # Each mod has as many messages as the others, or they share a single one.
-        of_mod = max(1, len(rows) // max(1, len(record["mods"])))
         return [
-            (
-                *row,
-                change_id(stream_name, record, number // of_mod, number % of_mod),
-                record["mod_type"],
-            )
-            for number, row in enumerate(rows)
+            (*row, change_id(stream_name, record, mod_number, part), record["mod_type"])
+            for row, mod_number, part in _by_mod(wrap, record)
         ]
 
     return wrap_all
+
+
+def _by_mod(wrap: Wrap, record: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], int, int]]:
+    """Yield a record's messages, each with the number of its mod, and its number among that one's.
+
+    Each mod has as many messages as the others, or they share a single one.
+    """
+    rows = wrap(record)
+    of_mod = max(1, len(rows) // max(1, len(record["mods"])))
+    for number, row in enumerate(rows):
+        yield (row, *divmod(number, of_mod))
 
 
 def row_hash(table: Column, keys: Column) -> Column:

@@ -21,10 +21,6 @@ from slackwater.state.errors import StoreUnreachableError
 if TYPE_CHECKING:
     from google.cloud.spanner import Client
 
-_SCOPES: Final = (
-    "https://www.googleapis.com/auth/spanner.data",
-    "https://www.googleapis.com/auth/spanner.admin",
-)
 _FLAGS: Final = ("plaintext", "anonymous")
 # The host is the key endpoint.
 _KEYS: Final = ["endpoint", *(field.name for field in dataclasses.fields(Endpoint)[1:])]
@@ -96,7 +92,7 @@ def _client(endpoint: Endpoint, project: str) -> Client:
     from google.auth.credentials import AnonymousCredentials
     from google.cloud.spanner import Client
 
-    from slackwater.google_credentials import google_credentials
+    from slackwater.google_credentials import SPANNER_SCOPES, google_credentials
 
     where = {"api_endpoint": endpoint.target}
     if endpoint.plaintext:
@@ -120,4 +116,6 @@ def _client(endpoint: Endpoint, project: str) -> Client:
         return client
     if endpoint.universe_domain is not None:
         where["universe_domain"] = endpoint.universe_domain
-    return Client(project, credentials=google_credentials(endpoint, _SCOPES), client_options=where)
+    return Client(
+        project, credentials=google_credentials(endpoint, SPANNER_SCOPES), client_options=where
+    )

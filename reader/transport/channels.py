@@ -13,14 +13,9 @@ import structlog
 from google.auth.exceptions import GoogleAuthError
 
 from slackwater.endpoint import Endpoint, file_versions
-from slackwater.google_credentials import call_credentials
+from slackwater.google_credentials import SPANNER_SCOPES, call_credentials
 from slackwater.reader.errors import TlsFileError
 
-# The second one is for the list of DDL statements.
-_SCOPES: Final = (
-    "https://www.googleapis.com/auth/spanner.data",
-    "https://www.googleapis.com/auth/spanner.admin",
-)
 EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 # Spanner's front end allows 100 streams on a connection.
 STREAMS_PER_CHANNEL_MAX: Final = 90
@@ -97,7 +92,7 @@ def _channel_credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
     tls = grpc.ssl_channel_credentials(*_checked_files(endpoint))
     if endpoint.anonymous:
         return tls
-    return grpc.composite_channel_credentials(tls, call_credentials(endpoint, _SCOPES))
+    return grpc.composite_channel_credentials(tls, call_credentials(endpoint, SPANNER_SCOPES))
 
 
 def _checked_files(endpoint: Endpoint) -> tuple[bytes | None, bytes | None, bytes | None]:

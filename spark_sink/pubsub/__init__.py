@@ -1,5 +1,6 @@
 """The delivery of messages to Google's Pub/Sub, at least once.
 
+- ordering: what messages share that are delivered in order.
 - service: its address, and the calls to it. publisher: what tasks send, in order for each key.
 - pubsub_delivery: the driver's side.
 """

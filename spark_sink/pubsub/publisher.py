@@ -7,35 +7,28 @@ never behind its successor; one that comes again may be.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from slackwater.spark_sink.errors import MessageRefusedError
 from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
+from slackwater.spark_sink.pubsub.ordering import Ordering, ordering_key
 from slackwater.spark_sink.pubsub.service import Service, is_of_messages, is_of_topic
 from slackwater.timestamp import datetime_to_rfc3339
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Ordering = Literal["key", "table", "none"]
 Row = Mapping[str, Any]
 # What names a message among an epoch's.
 PLACE: Final = ("table_name", "topic", *ORDER, ROW_HASH)
 COLUMNS: Final = (*PLACE, "key", "value", "mod_type", "uuid", "low_watermark")
-# The columns of PLACE for each refused message, with the reason; a topic alone without one.
-RESULT: Final = (
-    "table_name string, topic string, server_transaction_id string, record_sequence string,"
-    f" commit_timestamp timestamp_ltz, number int, {ROW_HASH} long, reason string"
-)
 # A message that is larger is sent by itself, and refused if it is too large.
 _REQUEST_BYTES_MAX: Final = 9_000_000
-_ORDERING_KEY_BYTES_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +63,21 @@ class Publisher:
         with ThreadPoolExecutor(self.requests) as pool:
             lanes = [_Lane(self, pool) for _ in range(self.requests)]
             for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
-                ordering_key = self.ordering_key(row)
-                choice = (
-                    crc32(ordering_key.encode()) if ordering_key else number // self.batch_messages
-                )
-                lanes[choice % self.requests].add(row, ordering_key)
+                shared = ordering_key(self.ordering, row)
+                choice = crc32(shared.encode()) if shared else number // self.batch_messages
+                lanes[choice % self.requests].add(row, shared)
             for lane in lanes:
                 lane.send_rest()
             results = [result for lane in lanes for result in lane.results()]
         if results:
-            yield pa.RecordBatch.from_pylist(results, _result_schema())
-
-    def ordering_key(self, row: Row) -> str:
-        """Return the ordering key of a message; empty for none."""
-        if self.ordering == "none":
-            return ""
-        text = str(row["table_name"])
-        if self.ordering == "key":
-            text = f"{text} {row['key']}"
-        if len(text.encode()) <= _ORDERING_KEY_BYTES_MAX:
-            return text
-        return hashlib.sha256(text.encode()).hexdigest()
+            yield pa.RecordBatch.from_pylist(results, result_schema())
 
 
-def _result_schema() -> pa.Schema:
-    """Return the columns of RESULT."""
+def result_schema() -> pa.Schema:
+    """Return the columns of a result: PLACE of each refused message, with the reason.
+
+    A topic alone, without a reason, is one to which messages were sent.
+    """
     import pyarrow as pa
 
     texts = dict.fromkeys(("table_name", "topic", "server_transaction_id"), pa.string())
@@ -128,14 +111,14 @@ class _Lane:
         self._results: list[Row] = []
         self._topics: set[str] = set()
 
-    def add(self, row: Row, ordering_key: str) -> None:
-        """Add a message, and send those that fill a request."""
-        message, topic = message_of(row, ordering_key), row["topic"]
+    def add(self, row: Row, shared: str) -> None:
+        """Add a message with its ordering key, and send those that fill a request."""
+        message, topic = message_of(row, shared), row["topic"]
         size = message.ByteSize()
-        batch = self._batches.setdefault(topic, _Batch())
-        if batch.messages and batch.size + size > _REQUEST_BYTES_MAX:
+        begun = self._batches.get(topic)
+        if begun is not None and begun.size + size > _REQUEST_BYTES_MAX:
             self._send(topic)
-            batch = self._batches.setdefault(topic, _Batch())
+        batch = self._batches.setdefault(topic, _Batch())
         batch.messages.append(message)
         batch.places.append({name: row[name] for name in PLACE})
         batch.size += size
@@ -195,13 +178,13 @@ class _Lane:
         return []
 
 
-def message_of(row: Row, ordering_key: str) -> Any:
+def message_of(row: Row, shared: str) -> Any:
     """Return the protocol buffer of a message: the value, and attributes by which to filter."""
     from google.pubsub_v1.types import PubsubMessage
 
     message = PubsubMessage.pb(PubsubMessage())
     message.data = (row["value"] or "").encode()
-    message.ordering_key = ordering_key
+    message.ordering_key = shared
     attributes = message.attributes
     attributes["table"] = row["table_name"]
     attributes["mod_type"] = row["mod_type"]

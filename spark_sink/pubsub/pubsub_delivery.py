@@ -10,7 +10,7 @@ from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.messaging.set_aside import set_aside
-from slackwater.spark_sink.pubsub.publisher import COLUMNS, RESULT, Publisher
+from slackwater.spark_sink.pubsub.publisher import COLUMNS, Publisher, result_schema
 from slackwater.spark_sink.pubsub.service import is_of_topic
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.timestamp import datetime_to_rfc3339
@@ -35,12 +35,15 @@ class PubSubDelivery:
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
         """Send messages, again if they were sent before; see Delivery."""
         import pyarrow.compute as pc
+        from pyspark.sql.pandas.types import from_arrow_schema
 
         shared = {"key": ["table_name", ROW_HASH], "table": ["table_name"], "none": []}
         columns = shared[self._publisher.ordering]
         rows = message_rows.repartition(*columns) if columns else message_rows
         in_order = rows.sortWithinPartitions(*ORDER).select(*COLUMNS)
-        results = map_in_arrow(in_order, self._publisher, RESULT).toArrow()
+        results = map_in_arrow(
+            in_order, self._publisher, from_arrow_schema(result_schema())
+        ).toArrow()
         is_sent = pc.is_null(results["reason"])
         refused = results.filter(pc.invert(is_sent))
         if refused.num_rows:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,7 @@ from slackwater.spark_sink.errors import TableNameError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import JSON
 from slackwater.spark_sink.messaging.topics import Topics
+from slackwater.spark_sink.pubsub.ordering import Ordering
 from slackwater.spark_sink.sinks.message_settings import MessageSettings
 from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sql.columns import Column
@@ -26,7 +27,6 @@ from slackwater.spark_sink.sql.columns import Column
 if TYPE_CHECKING:
     from slackwater.spark_sink.pubsub.service import Service
 
-Ordering = Literal["key", "table", "none"]
 _HOST: Final = "pubsub.googleapis.com"
 _EMULATOR_VARIABLE: Final = "PUBSUB_EMULATOR_HOST"
 # https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names
