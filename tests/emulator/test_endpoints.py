@@ -109,10 +109,7 @@ def test_a_metadata_store_in_spanner_has_an_endpoint_of_its_own(
 ) -> None:
     url = new_store_url("spanner")
     endpoint = guarded.endpoint
-    behind = (
-        f"{url}?endpoint={endpoint.host}&anonymous=true&ca_certificate={endpoint.ca_certificate}"
-        f"&client_certificate={endpoint.client_certificate}&client_key={endpoint.client_key}"
-    )
+    behind = f"{url}?{'&'.join(f'{k}={v}' for k, v in endpoint_options(endpoint).items())}"
     with pytest.raises(StoreUrlError, match=f"endpoint is {endpoint.host}, and SPANNER_EMULATOR"):
         Store.open(behind, migrate=True)
     monkeypatch.delenv(EMULATOR_VARIABLE)

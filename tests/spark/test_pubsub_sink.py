@@ -6,7 +6,6 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,6 +34,7 @@ from slackwater.spark_sink.pubsub.publisher import Publisher
 from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sinks.pubsub import PubSubSettings
 from tests.support.epoch_rows import frame, record
+from tests.support.grpc_servers import answering
 from tests.support.pubsub import PROJECT, PubSubEmulator
 from tests.support.pubsub import pubsub as pubsub
 
@@ -233,29 +233,20 @@ def breaking(
         behind: HOST:PORT of Pub/Sub's.
         before: called when a request has arrived.
     """
-    channel = grpc.insecure_channel(behind)
+    with grpc.insecure_channel(behind) as channel:
 
-    class Door(grpc.GenericRpcHandler):  # type: ignore[misc]
-        def service(self, details: Any) -> Any:
-            def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
-                before()
-                answer = answers.pop(0) if answers else None
-                if answer not in _LOST_ANSWERS:
-                    context.abort(answer, "refused")
-                made: bytes = channel.unary_unary(details.method)(request)
-                if answer is not None:
-                    context.abort(answer, "broken")
-                return made
+        def answer(details: Any, request: bytes, context: grpc.ServicerContext) -> bytes:
+            before()
+            code = answers.pop(0) if answers else None
+            if code not in _LOST_ANSWERS:
+                context.abort(code, "refused")
+            made: bytes = channel.unary_unary(details.method)(request)
+            if code is not None:
+                context.abort(code, "broken")
+            return made
 
-            return grpc.unary_unary_rpc_method_handler(handle)
-
-    server = grpc.server(ThreadPoolExecutor(8))
-    server.add_generic_rpc_handlers((Door(),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(None)
-    channel.close()
+        with answering(answer) as host:
+            yield host
 
 
 def test_a_request_whose_answer_is_lost_is_sent_again_before_the_next(

@@ -7,7 +7,6 @@ import os
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from slackwater.reader.transport.connection import Connection
 from slackwater.state import store as state_store
 from slackwater.state.store import Store
+from tests.support.grpc_servers import answering
 from tests.support.object_stores import ServedStore, cloud_storage, s3
 
 Sections = Mapping[str, Any]
@@ -93,25 +93,14 @@ def newer_store() -> Iterator[Sections]:
 def without_permission() -> Iterator[Sections]:
     """The emulator allows everything, so a server of the real protocol refuses."""
 
-    class Refuse(grpc.GenericRpcHandler):  # type: ignore[misc]
-        def service(self, details: Any) -> Any:
-            del details
+    def refuse(details: Any, request: bytes, context: grpc.ServicerContext) -> bytes:
+        del details, request
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "Caller is missing IAM permission")
+        raise AssertionError
 
-            def refuse(request: bytes, context: grpc.ServicerContext) -> bytes:
-                del request
-                context.abort(grpc.StatusCode.PERMISSION_DENIED, "Caller is missing IAM permission")
-                raise AssertionError
-
-            return grpc.unary_unary_rpc_method_handler(refuse)
-
-    server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers((Refuse(),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPANNER_EMULATOR_HOST", f"127.0.0.1:{port}")
+    with answering(refuse) as host, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPANNER_EMULATOR_HOST", host)
         yield {}
-    server.stop(None)
 
 
 def in_store(

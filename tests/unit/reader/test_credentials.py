@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -22,34 +21,22 @@ from slackwater.google_credentials import google_credentials
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import PermissionDeniedError, UnauthenticatedError
 from slackwater.reader.transport.connection import Connection
+from tests.support.grpc_servers import answering
 from tests.support.tls_door import server_side, tls_door
 
 
-class Server(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Refuses all, and notes the metadata of each request."""
-
-    def __init__(self) -> None:
-        self.metadata: list[dict[str, str]] = []
-
-    def service(self, details: Any) -> Any:
-        self.metadata.append(dict(details.invocation_metadata))
-
-        def refuse(_request: bytes, context: grpc.ServicerContext) -> bytes:
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, "seen")
-            raise AssertionError
-
-        return grpc.unary_unary_rpc_method_handler(refuse)
-
-
 @contextmanager
-def spanner() -> Iterator[tuple[Server, str]]:
-    """Run a server without TLS; yield it and HOST:PORT."""
-    handler, server = Server(), grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers((handler,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield handler, f"127.0.0.1:{port}"
-    server.stop(None)
+def spanner() -> Iterator[tuple[list[dict[str, str]], str]]:
+    """Run a server that refuses all; yield the metadata of each request, and HOST:PORT."""
+    seen: list[dict[str, str]] = []
+
+    def refuse(details: Any, _request: bytes, context: grpc.ServicerContext) -> bytes:
+        seen.append(dict(details.invocation_metadata))
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, "seen")
+        raise AssertionError
+
+    with answering(refuse) as host:
+        yield seen, host
 
 
 @contextmanager
@@ -71,9 +58,11 @@ def token_server() -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/token"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/token"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def key_file(folder: Path, token_uri: str, **more: str) -> str:
@@ -97,7 +86,7 @@ def test_a_token_and_the_quota_project_go_with_each_request_and_a_new_key_is_use
     authority, trusted = trustme.CA(), tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(trusted))
     context = server_side(authority.issue_cert("127.0.0.1"))
-    with spanner() as (server, host), tls_door(host, context) as door, token_server() as tokens:
+    with spanner() as (seen, host), tls_door(host, context) as door, token_server() as tokens:
         endpoint = Endpoint(
             door.host,
             ca_certificate=str(trusted),
@@ -111,7 +100,7 @@ def test_a_token_and_the_quota_project_go_with_each_request_and_a_new_key_is_use
         key_file(tmp_path, tokens)
         refused(connection)
         connection.close()
-    sent = [(m["authorization"], m["x-goog-user-project"]) for m in server.metadata]
+    sent = [(m["authorization"], m["x-goog-user-project"]) for m in seen]
     assert sent == [
         ("Bearer token-1", "of-the-quota"),
         ("Bearer token-1", "of-the-quota"),
@@ -122,11 +111,11 @@ def test_a_token_and_the_quota_project_go_with_each_request_and_a_new_key_is_use
 def test_no_credentials_are_sent_without_tls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with spanner() as (server, host), token_server() as tokens:
+    with spanner() as (seen, host), token_server() as tokens:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", key_file(tmp_path, tokens))
         endpoint = Endpoint(host, plaintext=True)
         refused(Connection(ChangeStream("p12345", "main", "shop", "Orders", endpoint=endpoint)))
-    assert "authorization" not in server.metadata[0]
+    assert "authorization" not in seen[0]
 
 
 def test_another_account_is_acted_as(tmp_path: Path) -> None:
