@@ -14,6 +14,7 @@ from slackwater.demo.load import Load
 from slackwater.demo.service import Service
 from slackwater.reader.transport.connection import Connection
 from tests.support.clusters import Cluster
+from tests.support.running_processes import running
 
 SECONDS_MAX = 300
 
@@ -37,7 +38,7 @@ class Pipeline:
 
     def processes(self) -> list[psutil.Process]:
         """Return all that run for it, with the cluster's."""
-        return [process for process in psutil.process_iter() if self._is_its(process)]
+        return [process for process in running() if self._is_its(process)]
 
     def _is_its(self, process: psutil.Process) -> bool:
         with suppress(psutil.Error):

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import psutil
 import pytest
 
+from tests.support.running_processes import running
+
 _MODULE: Final = "slackwater.scheduler.continuous.reader_process"
 
 
 def readers(folder: Path | None = None) -> list[psutil.Process]:
     """The reader processes with their sockets below a folder; None for all."""
-    return [
-        process
-        for process in psutil.process_iter(["cmdline", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE
-        and _MODULE in (words := process.info["cmdline"] or ())
-        and (folder is None or any(str(folder) in word for word in words))
-    ]
+    return [process for process in running() if _is_reader(process, folder)]
+
+
+def _is_reader(process: psutil.Process, folder: Path | None) -> bool:
+    with suppress(psutil.Error):
+        words = process.cmdline()
+        is_there = process.status() != psutil.STATUS_ZOMBIE and _MODULE in words
+        return is_there and (folder is None or any(str(folder) in word for word in words))
+    return False
 
 
 @pytest.fixture
