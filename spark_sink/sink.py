@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from slackwater.spark_sink.sql.columns import Column
+    from slackwater.spark_sink.sql.table_shape import TableShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,15 +218,12 @@ class CurrentRows(Protocol):
 
 
 @runtime_checkable
-class KeyOrder(Protocol):
-    """A sink whose messages have a key's columns in the order of the primary key.
+class NeedsShapes(Protocol):
+    """A sink whose messages show what data change records lack, as the order of a key's columns."""
 
-    Data change records do not have that order.
-    """
-
-    def use_key_columns(self, read: Callable[[datetime], Mapping[str, Sequence[str]]]) -> None:
-        """Set from where the sink learns the order, before it gets anything to write.
+    def use_shapes(self, read: Callable[[datetime], Mapping[str, TableShape]]) -> None:
+        """Set from where the sink learns the tables' shapes, before it gets anything to write.
 
         Args:
-            read: returns the primary key's columns of each table by its full name, as of a time.
+            read: returns the shape of each table by its full name, as of a time.
         """

@@ -16,7 +16,7 @@ from slackwater.reader.transport.connection import Connection
 _DEFAULT_SCHEMA: Final = {Dialect.GOOGLE_STANDARD_SQL: "", Dialect.POSTGRESQL: "public"}
 _COLUMNS: Final = (
     "SELECT c.table_schema, c.table_name, c.column_name, c.spanner_type, k.ordinal_position,"
-    " c.is_generated, k.column_ordering"
+    " c.is_generated, k.column_ordering, c.is_nullable"
     " FROM information_schema.columns c"
     " JOIN information_schema.tables t"
     " ON t.table_schema = c.table_schema AND t.table_name = c.table_name"
@@ -58,6 +58,7 @@ class Table:
         key: the primary key's columns, in the key's order; a table may have none.
         generated: the generated columns, which are not among the columns: no change has them.
         descending: the key's columns that are in descending order.
+        nullable: the columns that may be NULL.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Table:
     key: tuple[str, ...]
     generated: tuple[str, ...] = ()
     descending: frozenset[str] = frozenset()
+    nullable: frozenset[str] = frozenset()
 
 
 def tables(connection: Connection, dialect: Dialect, at_ns: int | None = None) -> list[Table]:
@@ -142,12 +144,13 @@ def _table(name: str, rows: list[Sequence[str]]) -> Table:
     # An INT64 comes as a string.
     positions = sorted((int(position), column) for column, _, position, *_ in rows if position)
     generated = [
-        column for column, _, position, word, _ in rows if word == _GENERATED and not position
+        column for column, _, position, word, *_ in rows if word == _GENERATED and not position
     ]
     return Table(
         name,
         {column: kind for column, kind, *_ in rows if column not in generated},
         tuple(column for _, column in positions),
         tuple(generated),
-        frozenset(name for name, *_, order in rows if (order or "").startswith(_DESCENDING)),
+        frozenset(name for name, *_, order, _ in rows if (order or "").startswith(_DESCENDING)),
+        frozenset(name for name, *_, word in rows if word in _YES),
     )

@@ -14,7 +14,7 @@ from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
-from slackwater.reader.database.watched_tables import tables, watched_tables
+from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.errors import ReaderError, UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
@@ -28,6 +28,7 @@ from slackwater.spark_sink.sinks.managed_tables import ManagedTableSettings
 from slackwater.spark_sink.sinks.message_settings import MessageSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
+from slackwater.spark_sink.sql.table_shape import TableShape
 from slackwater.state.errors import StateError
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.store import Store
@@ -69,8 +70,8 @@ class SourceHandle:
         return SpannerSource(self.connection, self.options.heartbeat_ms, info=self.description)
 
 
-def read_key_columns(source: SourceHandle, at: datetime) -> dict[str, tuple[str, ...]]:
-    """Return the primary key's columns of each table as of a time, in the key's order.
+def read_shapes(source: SourceHandle, at: datetime) -> dict[str, TableShape]:
+    """Return the shape of each watched table as of a time.
 
     If Spanner no longer keeps that time's version of the schema, it is the present one.
 
@@ -79,11 +80,11 @@ def read_key_columns(source: SourceHandle, at: datetime) -> dict[str, tuple[str,
     """
     connection, dialect = source.connection, source.description.dialect
     try:
-        schema = tables(connection, dialect, datetime_to_ns(at))
+        schema = watched_tables(connection, dialect, datetime_to_ns(at))
     except ReaderError as error:
         _log.info("the present schema is read", as_of=str(at), reason=error.message)
-        schema = tables(connection, dialect)
-    return {table.name: table.key for table in schema}
+        schema = watched_tables(connection, dialect)
+    return {table.name: TableShape(table.key, table.columns, table.nullable) for table in schema}
 
 
 def connect(settings: Settings) -> SourceHandle:

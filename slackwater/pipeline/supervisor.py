@@ -44,7 +44,7 @@ from slackwater.pipeline.source import (
     end_after_scan,
     is_new,
     last_watermark_ns,
-    read_key_columns,
+    read_shapes,
     source_options,
     with_start_fixed,
 )
@@ -61,7 +61,7 @@ from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.options import hand_over
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.hadoop_reach import require_reachable
-from slackwater.spark_sink.sink import CurrentRows, KeyOrder
+from slackwater.spark_sink.sink import CurrentRows, NeedsShapes
 from slackwater.state.models import PipelineState
 from slackwater.state.recovery_requests import take_recovery
 from slackwater.state.scans import read_scan
@@ -259,8 +259,8 @@ class PipelineSupervisor:
         if requested := take_recovery(self.store, self.name, self.lease.generation):
             self._recovery = Recovery(*requested, self._recovery.command)
         require_reachable(spark, self.settings.sink.hadoop_paths)
-        if isinstance(self._sink, KeyOrder):
-            self._sink.use_key_columns(partial(read_key_columns, source))
+        if isinstance(self._sink, NeedsShapes):
+            self._sink.use_shapes(partial(read_shapes, source))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
         if resume.is_new(self._recovery) and self.settings.initial_scan != "no":
             scan = InitialScan(

@@ -1,20 +1,22 @@
 """The envelope debezium: as the consumers of Debezium's Spanner connector expect it.
 
 Names, types and order are those of the connector's own source (SpannerSourceInfoStructMaker,
-ColumnTypeSchemaMapper) and of Debezium's envelope.
+ColumnTypeSchemaMapper, SpannerEventDispatcher) and of Debezium's envelope.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas, record_schema
 from slackwater.spark_sink.envelopes.connect_schema import (
+    EventSchemas,
+    EventTable,
     event_schemas,
     resolved_schema,
     with_schema,
@@ -22,10 +24,12 @@ from slackwater.spark_sink.envelopes.connect_schema import (
 from slackwater.spark_sink.envelopes.envelope import ModEnvelope, ReadEvents
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody
-from slackwater.spark_sink.envelopes.values import integer_converter
+from slackwater.spark_sink.envelopes.values import Values, connect_converter
+from slackwater.spark_sink.sql.table_shape import TableShape
 from slackwater.timestamp import datetime_to_us, ns_to_ms, ns_to_us, us_to_ms, us_to_ns
 
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
+_TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 # The fields of source in Avro.
 _SOURCE: Final[Mapping[str, str]] = {
     "version": "string",
@@ -55,10 +59,15 @@ _SOURCE: Final[Mapping[str, str]] = {
     "number_of_partitions_in_transaction": "long",
 }
 # On a stream with mutable key ranges a record_sequence has two hexadecimal numbers, as in
-# 963d1af435fb3e79-00000000. Later versions of the connector split it there.
+# 963d1af435fb3e79-00000000, which the connector can't read.
 _PREFIX: Final = "record_sequence_prefix"
 _WITH_PREFIX: Final[Mapping[str, str]] = {**_SOURCE, _PREFIX: "string"}
 _BETWEEN: Final = "-"
+# Those of a data change record under their own names.
+_OF_RECORD: Final = (
+    *("transaction_tag", "value_capture_type", "partition_token"),
+    *("is_last_record_in_transaction_in_partition", "number_of_partitions_in_transaction"),
+)
 
 
 def _sequence_fields(record_sequence: str | None) -> dict[str, str]:
@@ -83,10 +92,16 @@ class Debezium(ModEnvelope):
 
     name = "debezium"
 
+    @property
+    def needs_shapes(self) -> bool:
+        """Whether messages show columns that a record lacks; see Envelope."""
+        return self.options.strict
+
     def bodies(self, record: Row, read_events: ReadEvents = events) -> Iterator[MessageBody]:
         """Yield a message for each mod, and after a delete a tombstone; see Envelope."""
+        columns = self._columns(record) if self.options.strict else None
         for event in read_events(record):
-            yield self.body(event)
+            yield self.body(event if columns is None else _with_all(event, columns))
             if event.after is None and self.options.tombstones:
                 yield MessageBody(event.table, event.keys, None)
 
@@ -97,8 +112,10 @@ class Debezium(ModEnvelope):
             bodies = (self._with_schemas(body, record) for body in bodies)
         return (body.as_json() for body in bodies)
 
-    def resolved(self, watermark_ns: int) -> MessageBody:
+    def resolved(self, watermark_ns: int, table: str | None = None) -> MessageBody:
         """Return the message, with its schema if the options say so; see Envelope."""
+        if self.options.strict and table is not None:
+            return self._watermark(watermark_ns, table)
         body = super().resolved(watermark_ns)
         if not self.options.schemas_enable:
             return body
@@ -108,63 +125,47 @@ class Debezium(ModEnvelope):
     @staticmethod
     def json_events(record: Row) -> Iterator[Event]:
         """Read the events of a record: a NUMERIC and a JSON stay strings; see Envelope."""
-        return events(record, integer_converter)
+        return events(record, connect_converter)
 
-    def _with_schemas(self, body: MessageBody, record: Row) -> MessageBody:
-        assert body.table is not None and body.key is not None  # noqa: S101, PT018 - a change's
-        schemas = event_schemas(
-            self.options.origin.pipeline,
-            body.table,
-            record["column_types"],
-            body.key,
-            _WITH_PREFIX if _BETWEEN in (record["record_sequence"] or "") else _SOURCE,
-        )
-        value = None if body.value is None else with_schema(schemas.value, body.value)
-        return replace(body, key=with_schema(schemas.key, body.key), value=value)
+    def schemas(self, record: Row, keys: Values) -> EventSchemas:
+        """Return the schemas of a record's messages.
+
+        Args:
+            record: a row of the output's contract.
+            keys: of a mod. A change record does not say whether a column of the key may be NULL;
+                where the table's shape does not either, one that is not NULL here is required.
+        """
+        has_prefix = _BETWEEN in (record["record_sequence"] or "")
+        table = record["table_name"]
+        shape = self._shape(table)
+        null = shape.nullable if shape.key else [name for name, v in keys.items() if v is None]
+        shape = TableShape(tuple(keys), self._columns(record), null)
+        return self._schemas(table, shape, _WITH_PREFIX if has_prefix else _SOURCE)
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
-        record, origin = event.record, self.options.origin
-        now_ns = time.time_ns()
-        now_ms = ns_to_ms(now_ns)
+        record, now_ns = event.record, time.time_ns()
         value = {
             "before": event.before,
             "after": event.after,
-            "source": {
-                "version": _version(),
-                "connector": "spanner",
-                "name": origin.pipeline,
-                "ts_ms": us_to_ms(event.commit_us),
-                "snapshot": "true" if event.is_backfill else "false",
-                "db": origin.database,
-                **_sequence_fields(record["record_sequence"]),
-                "ts_us": event.commit_us,
-                "ts_ns": us_to_ns(event.commit_us),
-                "project_id": origin.project,
-                "instance_id": origin.instance,
-                "database_id": origin.database,
-                "change_stream_name": origin.change_stream,
-                "table": event.table,
-                "server_transaction_id": record["server_transaction_id"],
-                "low_watermark": us_to_ms(datetime_to_us(record["low_watermark"])),
-                "read_at_timestamp": now_ms,
-                "number_records_in_transaction": record["number_of_records_in_transaction"],
-                "transaction_tag": record["transaction_tag"],
-                "system_transaction": record["is_system_transaction"],
-                "value_capture_type": record["value_capture_type"],
-                "partition_token": record["partition_token"],
-                "mod_number": event.mod_number,
-                "is_last_record_in_transaction_in_partition": record[
-                    "is_last_record_in_transaction_in_partition"
-                ],
-                "number_of_partitions_in_transaction": record[
-                    "number_of_partitions_in_transaction"
-                ],
-            },
+            "source": self._source(
+                event.table,
+                event.commit_us,
+                {
+                    "snapshot": "true" if event.is_backfill else "false",
+                    **_sequence_fields(record["record_sequence"]),
+                    "server_transaction_id": record["server_transaction_id"],
+                    "low_watermark": us_to_ms(datetime_to_us(record["low_watermark"])),
+                    "read_at_timestamp": ns_to_ms(now_ns),
+                    "number_records_in_transaction": record["number_of_records_in_transaction"],
+                    "system_transaction": record["is_system_transaction"],
+                    "mod_number": event.mod_number,
+                    **{name: record[name] for name in _OF_RECORD},
+                },
+            ),
             "op": "r" if event.is_backfill else _OPS[record["mod_type"]],
-            "ts_ms": now_ms,
-            "ts_us": ns_to_us(now_ns),
-            "ts_ns": now_ns,
+            **_times(now_ns),
+            "transaction": None,
         }
         return MessageBody(event.table, event.keys, value)
 
@@ -175,5 +176,80 @@ class Debezium(ModEnvelope):
             "after": "Value",
             "source": record_schema("Source", _WITH_PREFIX),
             "op": "string",
-            **dict.fromkeys(("ts_ms", "ts_us", "ts_ns"), "long"),
+            **dict.fromkeys(_TIMES, "long"),
         }
+
+    def _watermark(self, watermark_ns: int, table: str) -> MessageBody:
+        """Return the message that the connector sends with its low watermark."""
+        now_ns = time.time_ns()
+        fields = {"snapshot": "false", "low_watermark": ns_to_ms(watermark_ns)}
+        value = {
+            "before": None,
+            "after": None,
+            "source": self._source(table, ns_to_us(now_ns), fields),
+            "op": "m",
+            # The connector sets no others here.
+            **dict.fromkeys(_TIMES),
+            "ts_ms": ns_to_ms(now_ns),
+            "transaction": None,
+        }
+        if self.options.schemas_enable:
+            schemas = self._schemas(table, self._shape(table), _SOURCE)
+            value = with_schema(schemas.value_json, value)
+        return MessageBody(None, None, value)
+
+    def _source(self, table: str, at_us: int, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the field source; what fields lacks is null."""
+        origin = self.options.origin
+        return {
+            **dict.fromkeys(_SOURCE),
+            "version": _version(),
+            "connector": "spanner",
+            "name": origin.pipeline,
+            **_times(us_to_ns(at_us)),
+            "db": origin.database,
+            "project_id": origin.project,
+            "instance_id": origin.instance,
+            "database_id": origin.database,
+            "change_stream_name": origin.change_stream,
+            "table": table.rpartition(".")[2] if self.options.strict else table,
+            **fields,
+        }
+
+    def _shape(self, table: str) -> TableShape:
+        return self.options.shapes.get(table, TableShape())
+
+    def _columns(self, record: Row) -> dict[str, str]:
+        return self._shape(record["table_name"]).with_columns_of(record["column_types"])
+
+    def _schemas(self, table: str, shape: TableShape, source: Mapping[str, str]) -> EventSchemas:
+        return event_schemas(
+            EventTable(
+                self.options.origin.pipeline,
+                table,
+                tuple(shape.columns.items()),
+                frozenset(shape.key),
+                frozenset(shape.key).difference(shape.nullable),
+                tuple(source.items()),
+            )
+        )
+
+    def _with_schemas(self, body: MessageBody, record: Row) -> MessageBody:
+        assert body.key is not None  # noqa: S101 - a change's
+        schemas = self.schemas(record, body.key)
+        value = None if body.value is None else with_schema(schemas.value_json, body.value)
+        return replace(body, key=with_schema(schemas.key_json, body.key), value=value)
+
+
+def _with_all(event: Event, columns: Iterable[str]) -> Event:
+    """Return the event with all of the table's columns; one that was not captured is null."""
+    return replace(
+        event,
+        before=event.before and {name: event.before.get(name) for name in columns},
+        after=event.after and {name: event.after.get(name) for name in columns},
+    )
+
+
+def _times(timestamp_ns: int) -> dict[str, int]:
+    times = (ns_to_ms(timestamp_ns), ns_to_us(timestamp_ns), timestamp_ns)
+    return dict(zip(_TIMES, times, strict=True))

@@ -18,6 +18,7 @@ from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin
 from slackwater.spark_sink.envelopes.values import TimestampFormat, Values
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
+from slackwater.spark_sink.sql.table_shape import TableShape
 from slackwater.timestamp import datetime_to_rfc3339, us_to_ns
 
 ReadEvents = Callable[[Row], Iterator[Event]]
@@ -41,8 +42,9 @@ class EnvelopeOptions:
         tombstones: a message without a value follows a deleted row's, in the envelope debezium.
         schemas_enable: key and value are {"schema": …, "payload": …} in the envelope debezium, as
             Kafka Connect's JsonConverter writes them with its setting of that name.
-        key_columns: the primary key's columns in the key's order, by table. Data change records do
-            not have that order. A table that is not here has the order of its columns.
+        strict: the envelope debezium has no difference to the connector's messages.
+        shapes: the tables' columns, by table; see Envelope.needs_shapes. A table that is not here
+            has the columns of each record, and its key their order.
     """
 
     origin: Origin
@@ -55,7 +57,8 @@ class EnvelopeOptions:
     diff: bool = False
     tombstones: bool = False
     schemas_enable: bool = False
-    key_columns: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
+    strict: bool = False
+    shapes: Mapping[str, TableShape] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -112,16 +115,22 @@ class Envelope(ABC):
         """Read the events of a record for messages in JSON."""
         return events(record)
 
-    def resolved(self, watermark_ns: int) -> MessageBody:
+    def resolved(self, watermark_ns: int, table: str | None = None) -> MessageBody:  # noqa: ARG002
         """Return the message that no record at or before a low watermark will come any more.
 
         Args:
             watermark_ns: nanoseconds since the Unix epoch.
+            table: the full name of the table that its topic is of; None if tables share it.
         """
         value = {"resolved": decimal_timestamp(watermark_ns)}
         return MessageBody(
             None, None, value if self.metadata_key is None else {self.metadata_key: value}
         )
+
+    @property
+    def needs_shapes(self) -> bool:
+        """Whether messages show what data change records do not have: the order of a key."""
+        return self.has_key_order
 
     @cached_property
     def timestamp_names(self) -> list[str]:
@@ -132,7 +141,7 @@ class Envelope(ABC):
 
     def key_order(self, table: str, names: Sequence[str]) -> Sequence[str]:
         """Return the names of a primary key's columns in the key's order, where that is known."""
-        order = self.options.key_columns.get(table, ())
+        order = self.options.shapes.get(table, TableShape()).key
         return order if set(order) == set(names) else names
 
     def primary_key(self, event: Event) -> Values:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -59,9 +60,9 @@ def json_converter(type_json: str) -> Convert:
 
 
 @lru_cache(maxsize=10_000)
-def integer_converter(type_json: str) -> Convert:
-    """Return a conversion in which an INT64 is a number, and a NUMERIC and a JSON stay strings."""
-    return _convert(parsed_type(type_json), {"INT64": _integer})
+def connect_converter(type_json: str) -> Convert:
+    """Return a conversion for Kafka Connect: a NUMERIC and a JSON stay strings."""
+    return _convert(parsed_type(type_json), {"INT64": _integer, "FLOAT32": _float32})
 
 
 def parsed_type(type_json: str) -> Any:
@@ -86,6 +87,15 @@ def _unchanged(value: Any) -> Any:
 
 def _integer(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+
+
+def _float32(value: Any) -> Any:
+    """Return the shortest number that a FLOAT32 is read from; Spanner sends that of a FLOAT64."""
+    if not isinstance(value, float):
+        return value
+    single = struct.unpack("f", struct.pack("f", value))
+    texts = (f"{value:.{digits}g}" for digits in range(6, 10))
+    return next(float(t) for t in texts if struct.unpack("f", struct.pack("f", float(t))) == single)
 
 
 def _number(value: Any) -> Any:

@@ -79,7 +79,13 @@ class Topics:
         """The end of a sentence that says why two topics can't be beside each other."""
         return ""
 
+    def table_of(self, topic: str) -> str | None:
+        """Return the full name of the table that a topic is of; None if tables share it."""
+        if not self.has_one_per_table:
+            return None
+        before, _, after = self.changes.partition(TABLE)
+        return table_of(topic.removeprefix(before).removesuffix(after))
+
     def _table(self, topic: str) -> str:
         """Return the table of a topic, or its name if it is not known."""
-        before, _, after = self.changes.partition(TABLE)
-        return table_of(topic.removeprefix(before).removesuffix(after)) or topic
+        return self.table_of(topic) or topic

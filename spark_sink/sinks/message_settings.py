@@ -28,7 +28,7 @@ class MessageSettings(EnvelopeSettings, ABC):
         topic: the topic's name; {table} in it stands for the table's full name.
         watermarks_topic: the topic of low watermarks; None for none.
         resolved: the least milliseconds between two resolved messages; None for none of them.
-        topic_in_value, diff, schemas_enable: see EnvelopeOptions.
+        topic_in_value, diff, schemas_enable, strict: see EnvelopeOptions.
         bad_records: stop at a message that the service refuses, or set its record aside.
     """
 
@@ -40,6 +40,7 @@ class MessageSettings(EnvelopeSettings, ABC):
     topic_in_value: bool = False
     diff: bool = False
     schemas_enable: bool = False
+    strict: bool = False
     bad_records: Literal["stop", "dead_letter"] = "stop"
 
     @property
@@ -60,6 +61,7 @@ class MessageSettings(EnvelopeSettings, ABC):
             topic=self.topic if self.topic_in_value else None,
             diff=self.diff,
             schemas_enable=self.schemas_enable,
+            strict=self.strict,
         )
         return replace(envelope, options=options)
 
@@ -98,4 +100,9 @@ class MessageSettings(EnvelopeSettings, ABC):
             raise ValueError("diff goes with envelope wrapped; the others have the row before")
         if self.schemas_enable and (self.envelope != "debezium" or self.format == AVRO):
             raise ValueError("schemas_enable goes with envelope debezium in format json")
+        if self.strict and (self.envelope != "debezium" or TABLE not in self.topic):
+            raise ValueError(
+                f"strict goes with envelope debezium, and with {TABLE} in topic, as the connector"
+                " has a topic for each table"
+            )
         return self

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -24,6 +24,7 @@ from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.table_shape import TableShape
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 # Up to this estimate an epoch's messages may be held by the driver.
 _SMALL_BYTES_MAX: Final = 4 * 1024 * 1024
-ReadKeyColumns = Callable[[datetime], Mapping[str, Sequence[str]]]
+ReadShapes = Callable[[datetime], Mapping[str, TableShape]]
 
 
 class MessageSink(StagedByTasks):
@@ -73,7 +74,7 @@ class MessageSink(StagedByTasks):
         self._delivery, *self._others = deliveries
         self._has_uuid = has_uuid
         self._written = WrittenTopics(place)
-        self._read_key_columns: ReadKeyColumns | None = None
+        self._read_shapes: ReadShapes | None = None
         preparation = Preparation(
             record_filter or RecordFilter(),
             distinct=("table_name", "value_capture_type"),
@@ -83,9 +84,9 @@ class MessageSink(StagedByTasks):
         self._scanned = self._staging.for_scan()
         self._resolved_at = float("-inf")
 
-    def use_key_columns(self, read: ReadKeyColumns) -> None:
-        """Set the source of the order of a key's columns; see KeyOrder."""
-        self._read_key_columns = read
+    def use_shapes(self, read: ReadShapes) -> None:
+        """Set the source of the tables' shapes; see NeedsShapes."""
+        self._read_shapes = read
 
     def position(self, spark: SparkSession) -> OutputPosition | None:
         """Return the position of the output, if the service holds it; see Sink.
@@ -138,7 +139,7 @@ class MessageSink(StagedByTasks):
         self._close(spark, Mark(low_watermark), records, 0)
 
     def _prepare_tables(self, staging: Staging, epoch_id: int, at: datetime) -> None:
-        """Refuse parts of rows and shared topics, and look up the primary keys of new tables.
+        """Refuse parts of rows and shared topics, and look up the shapes of new tables.
 
         Args:
             staging: of the epoch, or of the chunk of a scan.
@@ -149,14 +150,17 @@ class MessageSink(StagedByTasks):
             require_whole_rows(capture_type, self._envelope)
         tables = staging.distinct(epoch_id, "table_name")
         self._written.require_own(self._topics, tables)
+        self._learn_shapes(tables, at)
+
+    def _learn_shapes(self, tables: Collection[str], at: datetime) -> None:
         options = self._envelope.options
-        is_known = not self._envelope.has_key_order or options.key_columns.keys() >= tables
-        if self._read_key_columns is None or is_known:
+        is_learned = not self._envelope.needs_shapes or options.shapes.keys() >= set(tables)
+        if self._read_shapes is None or is_learned:
             return
-        # A table that was dropped since then keeps the order of its columns from here on.
-        unknown = dict.fromkeys(tables, ())
-        learned = {**unknown, **self._read_key_columns(at), **options.key_columns}
-        self._envelope = replace(self._envelope, options=replace(options, key_columns=learned))
+        # A table that was dropped since then has the columns of its records from here on.
+        missing = dict.fromkeys(tables, TableShape())
+        shapes = {**missing, **self._read_shapes(at), **options.shapes}
+        self._envelope = replace(self._envelope, options=replace(options, shapes=shapes))
 
     def _send(self, changes: DataFrame, mark: Mark) -> None:
         topic = self._topics.of_changes()
@@ -195,10 +199,12 @@ class MessageSink(StagedByTasks):
     def _resolved_messages(
         self, spark: SparkSession, low_watermark: datetime
     ) -> list[ClosingMessage]:
-        body = self._envelope.resolved(datetime_to_ns(low_watermark))
         closing = []
         counts = self._delivery.partition_counts(spark, self._written.names())
+        tables = {topic: self._topics.table_of(topic) for topic in counts}
+        self._learn_shapes([table for table in tables.values() if table], low_watermark)
         for topic, partitions in counts.items():
+            body = self._envelope.resolved(datetime_to_ns(low_watermark), tables[topic])
             if self._avro is None:
                 value = dumps(body.value).encode()
             else:

@@ -24,6 +24,7 @@ from slackwater.spark_sink.errors import (
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.message_sink import MessageSink
+from slackwater.spark_sink.sql.table_shape import TableShape
 from slackwater.spark_sink.table_names import plain_name
 from slackwater.timestamp import datetime_to_ns
 from tests.proofs.kafka_foreign import end_offsets
@@ -270,10 +271,11 @@ def test_of_a_scan_the_refused_records_are_set_aside_and_no_others(output: Outpu
 def test_the_keys_columns_are_in_the_primary_keys_order(output: Output, kafka_broker: str) -> None:
     asked: list[datetime] = []
 
-    def read(at: datetime) -> dict[str, tuple[str, ...]]:
+    def read(at: datetime) -> dict[str, TableShape]:
         asked.append(at)
         # As of the second epoch there is another table.
-        return {"Seats": ("Row", "Id")} if at == AT + timedelta(seconds=1) else {"New": ("Id",)}
+        is_first = at == AT + timedelta(seconds=1)
+        return {"Seats": TableShape(("Row", "Id"))} if is_first else {"New": TableShape(("Id",))}
 
     def seat(key: int, *, at: float, table: str = "Seats") -> Any:
         columns = {"Id": "INT64", "Row": "STRING"}
@@ -281,7 +283,7 @@ def test_the_keys_columns_are_in_the_primary_keys_order(output: Output, kafka_br
         return record("INSERT", mods, columns, at=round(at * 1_000_000), table=table)
 
     sink = output.sink(topic="ordered.{table}", envelope="key_only")
-    sink.use_key_columns(read)
+    sink.use_shapes(read)
     output.write(sink, 1, seat(1, at=0.5))
     output.write(sink, 2, seat(2, at=1.5), seat(3, at=1.5, table="New"))
     output.write(sink, 3, seat(4, at=2.5))

@@ -10,6 +10,7 @@ from typing import Any, Final
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Message, Origin
 from slackwater.spark_sink.envelopes.registry import envelopes
+from slackwater.spark_sink.sql.table_shape import TableShape
 
 # Those of the sample in the documentation of Debezium's Spanner connector.
 COMMITTED_MS: Final = 1_670_955_531_785
@@ -17,7 +18,7 @@ WATERMARK_MS: Final = 1_670_955_471_635
 ORIGIN: Final = Origin("spanner_connector", "project", "instance", "database", "change_stream")
 VEHICLE_TYPES: Final = {"id": "STRING", "city": "STRING", "type": "STRING"}
 # The primary key is (city, id), and the table's first column is id.
-VEHICLE_KEY: Final = {"vehicles": ("city", "id")}
+VEHICLE_KEY: Final = {"vehicles": TableShape(("city", "id"))}
 BIKE: Final = {
     "id": "298cc7a0-de6b-4659-ae57-eaa2de9d99c3",
     "city": "washington dc",
@@ -32,7 +33,8 @@ def of_ms(milliseconds: int) -> datetime:
 def sent(row: Mapping[str, Any] | None, types: Mapping[str, str]) -> dict[str, Any]:
     """Return values as Spanner sends them: an INT64 as a text."""
     return {
-        name: str(value) if types[name] == "INT64" else value for name, value in (row or {}).items()
+        name: str(value) if types[name] == "INT64" and value is not None else value
+        for name, value in (row or {}).items()
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.sql.table_shape import TableShape
 from tests.support.row_changes import BIKE, VEHICLE_KEY, messages_of, record, vehicle
 
 CHANGEFEED = Origin("changefeed", "p", "i", "d", "s")
@@ -106,7 +107,7 @@ DOCUMENTED_MESSAGES = {
         VEHICLE_MESSAGE_KEY,
         f'{{"after": {json.dumps(BIKE)}, "key": {VEHICLE_MESSAGE_KEY}}}',
         vehicle(BIKE),
-        {"key_in_value": True, "key_columns": VEHICLE_KEY},
+        {"key_in_value": True, "shapes": VEHICLE_KEY},
     ),
     "topic_in_value": Documented(
         "wrapped",
@@ -129,7 +130,7 @@ DOCUMENTED_MESSAGES = {
             RIDE | {"start_address": "2 Michael Field"},
             value_capture_type="NEW_ROW_AND_OLD_VALUES",
         ),
-        {"diff": True, "key_columns": {"rides": ("city", "id")}},
+        {"diff": True, "shapes": {"rides": TableShape(("city", "id"))}},
     ),
     "diff of an insert": Documented(
         "wrapped",
@@ -143,7 +144,7 @@ DOCUMENTED_MESSAGES = {
         VEHICLE_MESSAGE_KEY,
         json.dumps(BIKE),
         vehicle(BIKE),
-        {"key_columns": VEHICLE_KEY},
+        {"shapes": VEHICLE_KEY},
     ),
     "row of a delete": Documented("row", "[1]", None, dog(PETEE, None), {}),
     "row of a delete with updated": Documented(
@@ -157,7 +158,7 @@ DOCUMENTED_MESSAGES = {
         {"updated": True},
     ),
     "key_only": Documented(
-        "key_only", VEHICLE_MESSAGE_KEY, None, vehicle(BIKE), {"key_columns": VEHICLE_KEY}
+        "key_only", VEHICLE_MESSAGE_KEY, None, vehicle(BIKE), {"shapes": VEHICLE_KEY}
     ),
     "key_only of a delete": Documented("key_only", "[1]", None, dog(PETEE, None), {}),
 }
@@ -178,6 +179,6 @@ def test_a_key_whose_order_is_not_known_has_the_order_of_the_columns() -> None:
     (message,) = messages_of("key_only", vehicle(BIKE), CHANGEFEED)
     assert json.loads(message.key or "") == [BIKE["id"], BIKE["city"]]
     # A key of other columns is another table's of the same name.
-    other = {"vehicles": ("city", "number")}
-    (message,) = messages_of("key_only", vehicle(BIKE), CHANGEFEED, key_columns=other)
+    other = {"vehicles": TableShape(("city", "number"))}
+    (message,) = messages_of("key_only", vehicle(BIKE), CHANGEFEED, shapes=other)
     assert json.loads(message.key or "") == [BIKE["id"], BIKE["city"]]

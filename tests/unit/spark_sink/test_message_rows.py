@@ -10,6 +10,7 @@ import pytest
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.message_rows import with_row_hashes
+from slackwater.spark_sink.sql.table_shape import TableShape
 from tests.unit.spark_sink.test_envelopes import ORIGIN, record
 
 MODS = [
@@ -29,7 +30,7 @@ def test_the_hash_of_a_row_is_the_same_in_every_envelope(envelope: str) -> None:
     expected = hashes("flat", record("DELETE", *MODS))
     assert len(set(expected)) == 3
     assert hashes(envelope, record("DELETE", *MODS)) == expected
-    options = {"schemas_enable": True, "key_columns": {"sales.Orders": ("At", "Id")}}
+    options = {"schemas_enable": True, "shapes": {"sales.Orders": TableShape(("At", "Id"))}}
     assert hashes(envelope, record("DELETE", *MODS), **options) == expected
 
 

@@ -1,0 +1,42 @@
+"""A table's columns as the information schema has them, for what change records do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater.column_types import spark_type
+from slackwater.spark_sink.sql.types import spanner_type
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A table's columns.
+
+    Attributes:
+        key: the primary key's columns, in the key's order.
+        columns: the types of the watched columns by name, as the information schema spells them,
+            in the table's order.
+        nullable: the columns that may be NULL.
+    """
+
+    key: Sequence[str] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    nullable: Collection[str] = ()
+
+    def with_columns_of(self, column_types: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """Return the types of all columns: these, and those that a record has.
+
+        A column that was added after the shape was read, or dropped before it, is only in the
+        records.
+
+        Args:
+            column_types: of the record; where the type is another one, they decide.
+        """
+        types = dict(self.columns)
+        for column in sorted(column_types, key=lambda column: int(column["ordinal_position"])):
+            name, kind = column["name"], spanner_type(column["type"])
+            if spark_type(types.get(name, "")) != spark_type(kind) or name not in types:
+                types[name] = kind
+        return types
