@@ -20,6 +20,9 @@ ORDER: Final = ("commit_timestamp", "server_transaction_id", "record_sequence", 
 _TIMESTAMPS: Final = ("commit_timestamp", "low_watermark")
 # A number that rows of the same key share, in any form of their messages.
 ROW_HASH: Final = "row_hash"
+# The headers of a message, as Spark's Kafka sink takes them.
+HEADERS: Final = "headers"
+HEADERS_COLUMN: Final = f"{HEADERS} array<struct<key: string, value: binary>>"
 # From a record, its timestamps as datetime, to table_name, key and value of each message.
 Wrap = Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]
 
@@ -39,14 +42,14 @@ def messages(
     def wrap(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [(m.table, m.key, m.value) for m in envelope.messages(record)]
 
-    wrap_all = with_uuids(wrap, envelope.options.origin.stream_name) if has_uuid else wrap
     return rows_of_messages(
-        changes, wrap_all, "string", has_row_hash=has_row_hash, has_uuid=has_uuid
+        changes, envelope, wrap, "string", has_row_hash=has_row_hash, has_uuid=has_uuid
     )
 
 
 def rows_of_messages(
     changes: DataFrame,
+    envelope: Envelope,
     wrap: Wrap,
     kind: str,
     *,
@@ -57,10 +60,10 @@ def rows_of_messages(
 
     Args:
         changes: rows of the output's contract, and other columns that wrap needs.
+        envelope: of the messages. If it has headers, the column HEADERS is added.
         wrap: makes the messages of a record.
         kind: Spark's type of keys and values.
-        has_row_hash: the column ROW_HASH is added.
-        has_uuid: wrap also makes the columns uuid and mod_type.
+        has_row_hash, has_uuid: see messages().
     """
     # With Arrow, which the settings do without.
     import pyarrow as pa
@@ -70,6 +73,7 @@ def rows_of_messages(
     from slackwater.typed_changes import in_pieces
 
     more = " uuid string, mod_type string," if has_uuid else ""
+    more += f" {HEADERS_COLUMN}," if envelope.has_headers else ""
     more += f" {ROW_HASH} long," if has_row_hash else ""
     schema = StructType.fromDDL(
         f"table_name string, key {kind}, value {kind},{more} number int,"
@@ -78,7 +82,9 @@ def rows_of_messages(
     )
     assert isinstance(schema, StructType)  # noqa: S101 - it declares columns
     columns = arrow_schema_of(schema)
-    wrap_all = with_row_hashes(wrap) if has_row_hash else wrap
+    wrap_all = with_uuids(wrap, envelope.options.origin.stream_name) if has_uuid else wrap
+    wrap_all = with_headers(wrap_all, envelope) if envelope.has_headers else wrap_all
+    wrap_all = with_row_hashes(wrap_all) if has_row_hash else wrap_all
 
     def of_batches(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         for batch in batches:
@@ -124,6 +130,23 @@ def with_uuids(wrap: Wrap, stream_name: str) -> Wrap:
         ]
 
     return wrap_all
+
+
+def with_headers(wrap: Wrap, envelope: Envelope) -> Wrap:
+    """Return a function that adds an envelope's headers."""
+
+    def wrap_all(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return [
+            (*row, header_list(envelope.headers(record, mod_number)))
+            for row, mod_number, _ in _by_mod(wrap, record)
+        ]
+
+    return wrap_all
+
+
+def header_list(headers: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return headers as a value of the column HEADERS."""
+    return [{"key": name, "value": value.encode()} for name, value in headers.items()]
 
 
 def _by_mod(wrap: Wrap, record: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], int, int]]:

@@ -66,7 +66,9 @@ class AvroMessages:
             table_schema = TableSchema.of(row[_TOPIC], row["table_name"], row["column_types"])
             schema_ids[table_schema] = self._register(table_schema)
         encoder = Encoder(self._envelope, schema_ids, self._by_table)
-        return rows_of_messages(changes, _wrap(encoder), "binary", has_row_hash=True)
+        return rows_of_messages(
+            changes, self._envelope, _wrap(encoder), "binary", has_row_hash=True
+        )
 
     def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
         """Return the resolved message of a topic.

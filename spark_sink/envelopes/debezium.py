@@ -7,6 +7,7 @@ ColumnTypeSchemaMapper, SpannerEventDispatcher) and of Debezium's envelope.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -14,10 +15,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas, record_schema
+from slackwater.spark_sink.envelopes.change_id import change_id
 from slackwater.spark_sink.envelopes.connect_schema import (
     EventSchemas,
     EventTable,
     event_schemas,
+    heartbeat_schemas,
     resolved_schema,
     with_schema,
 )
@@ -63,6 +66,9 @@ _SOURCE: Final[Mapping[str, str]] = {
 _PREFIX: Final = "record_sequence_prefix"
 _WITH_PREFIX: Final[Mapping[str, str]] = {**_SOURCE, _PREFIX: "string"}
 _BETWEEN: Final = "-"
+_UID: Final = "spannerDataChangeRecordUid"
+_POLLED: Final = "pollAtTimestamp"
+_RUN_ID: Final = str(uuid.uuid4())
 # Those of a data change record under their own names.
 _OF_RECORD: Final = (
     *("transaction_tag", "value_capture_type", "partition_token"),
@@ -96,6 +102,44 @@ class Debezium(ModEnvelope):
     def needs_shapes(self) -> bool:
         """Whether messages show columns that a record lacks; see Envelope."""
         return self.options.strict
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether messages have the connector's headers; see Envelope."""
+        return self.options.strict
+
+    def headers(self, record: Row | None, mod_number: int = 0) -> Mapping[str, str]:
+        """Return the connector's headers; its random number of a change is the change's UUID."""
+        now = str(ns_to_ms(time.time_ns()))
+        if record is None:
+            return {_UID: f"watermark-{uuid.uuid4()}", _POLLED: now}
+        origin = self.options.origin
+        context = {
+            "connectorLogicalName": origin.pipeline,
+            "taskId": "0",
+            "connectorName": origin.pipeline,
+            "runId": _RUN_ID,
+        }
+        return {
+            _UID: change_id(origin.stream_name, record, mod_number),
+            **{f"__debezium.context.{name}": value for name, value in context.items()},
+            "emitAtTimestamp": now,
+            _POLLED: now,
+        }
+
+    def heartbeat(self, token: str) -> MessageBody:
+        """Return the connector's heartbeat of a partition.
+
+        Args:
+            token: the partition token.
+        """
+        key, value = {"partitionToken": token}, {"ts_ms": ns_to_ms(time.time_ns())}
+        if not self.options.schemas_enable:
+            return MessageBody(None, key, value)
+        schemas = heartbeat_schemas()
+        return MessageBody(
+            None, with_schema(schemas.key_json, key), with_schema(schemas.value_json, value)
+        )
 
     def bodies(self, record: Row, read_events: ReadEvents = events) -> Iterator[MessageBody]:
         """Yield a message for each mod, and after a delete a tombstone; see Envelope."""

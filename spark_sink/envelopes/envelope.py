@@ -132,6 +132,28 @@ class Envelope(ABC):
         """Whether messages show what data change records do not have: the order of a key."""
         return self.has_key_order
 
+    @property
+    def has_headers(self) -> bool:
+        """Whether messages have headers."""
+        return False
+
+    def headers(self, record: Row | None, mod_number: int = 0) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the headers of a message.
+
+        Args:
+            record: a row of the output's contract; None for a message with a low watermark.
+            mod_number: of the change among the record's mods.
+        """
+        return {}
+
+    def heartbeat(self, token: str) -> MessageBody | None:  # noqa: ARG002
+        """Return the message that a partition is read; None if the envelope has none.
+
+        Args:
+            token: the partition token.
+        """
+        return None
+
     @cached_property
     def timestamp_names(self) -> list[str]:
         """The names under which the commit timestamp is added."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from slackwater.spark_sink.java import java_exception, java_raised, jvm_of
 from slackwater.spark_sink.kafka.broker_errors import typed_error
 from slackwater.spark_sink.kafka.topics import KafkaTopics
-from slackwater.spark_sink.message_rows import ORDER
+from slackwater.spark_sink.message_rows import HEADERS, HEADERS_COLUMN, ORDER
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.sink import OutputPosition
 
@@ -44,7 +44,8 @@ class AtLeastOnce:
         """Send messages, again if they were sent before; see Delivery."""
         # Messages with the same key go through one task, in order.
         in_order = message_rows.repartition("table_name", "key").sortWithinPartitions(*ORDER)
-        self._write(in_order.select("topic", "key", "value"))
+        headers = [HEADERS] if HEADERS in message_rows.columns else []
+        self._write(in_order.select("topic", "key", "value", *headers))
         if self._topics.resolved_ms is None:
             return ()
         # Spark does not observe what its Kafka sink writes, so this is a job of its own. Only the
@@ -59,8 +60,8 @@ class AtLeastOnce:
     ) -> None:
         """Send closing messages; see Delivery."""
         if messages:
-            schema = "topic string, partition int, key binary, value binary"
-            rows = [(m.topic, m.partition, m.key, m.value) for m in messages]
+            schema = f"topic string, partition int, key binary, value binary, {HEADERS_COLUMN}"
+            rows = [(m.topic, m.partition, m.key, m.value, list(m.headers)) for m in messages]
             self._write(spark.createDataFrame(rows, schema))
 
     def partition_counts(self, spark: SparkSession, topics: Collection[str]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import MessageRefusedError
 from slackwater.spark_sink.kafka.broker_errors import is_of_message, is_too_large
+from slackwater.spark_sink.message_rows import HEADERS
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.messaging.set_aside import set_aside
 from slackwater.spark_sink.sink import OutputPosition
@@ -58,7 +59,7 @@ class KafkaDeadLetters:
                 if not is_of_message(error) or reason in reasons or len(reasons) >= _TOPICS_MAX:
                     raise
                 reasons.append(reason)
-                newly = self._refused(message_rows.sparkSession, error) & ~refused
+                newly = self._refused(message_rows, error) & ~refused
                 refused = refused | newly
                 set_aside(message_rows.where(newly), changes, mark, reason, self._place)
 
@@ -74,15 +75,22 @@ class KafkaDeadLetters:
         """Return the position of the output; see Delivery."""
         return self._delivery.position(spark)
 
-    def _refused(self, spark: SparkSession, error: MessageRefusedError) -> Column:
+    def _refused(self, message_rows: DataFrame, error: MessageRefusedError) -> Column:
         """Return the condition on the messages that an error is about."""
         from pyspark.sql import functions as F
 
         of_topic = F.lit(True) if error.topic is None else F.col("topic") == error.topic
         if not is_too_large(error):
             return of_topic
-        size = sum(
-            (F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")),
-            F.lit(_OVERHEAD_BYTES),
-        )
-        return of_topic & (size > self._delivery.size_max(spark, error.topic))
+        parts = [F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")]
+        if HEADERS in message_rows.columns:
+            parts.append(F.aggregate(HEADERS, F.lit(0), _with_bytes_of))
+        size = sum(parts, F.lit(_OVERHEAD_BYTES))
+        limit = self._delivery.size_max(message_rows.sparkSession, error.topic)
+        return of_topic & (size > limit)
+
+
+def _with_bytes_of(size: Column, header: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return size + F.octet_length(header["key"]) + F.octet_length(header["value"])

@@ -42,7 +42,7 @@ from slackwater.spark_sink.kafka.transaction import (
     Transactions,
     connection_settings,
 )
-from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
+from slackwater.spark_sink.message_rows import HEADERS, ORDER, ROW_HASH
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.timestamp import datetime_to_us
@@ -112,7 +112,8 @@ class ExactlyOnce:
             "committed_us", F.unix_micros("commit_timestamp")
         )
         together = rows.coalesce(1) if mark.is_small else rows.repartitionById(shards, shard)
-        in_order = together.sortWithinPartitions("shard", *ORDER).select(*COLUMNS)
+        headers = [HEADERS] if HEADERS in message_rows.columns else []
+        in_order = together.sortWithinPartitions("shard", *ORDER).select(*COLUMNS, *headers)
         sender = ShardSender(settings_of(self._settings), self._ids, position)
         if mark.is_small:
             results = sender.send_from_here(in_order.toArrow(), owned.by_shard)
@@ -140,7 +141,9 @@ class ExactlyOnce:
             with owned.transactions.transaction(self._reader, position) as transaction:
                 for message in messages:
                     place = ANY_PARTITION if message.partition is None else message.partition
-                    transaction.send(message.topic, message.key, message.value, place)
+                    transaction.send(
+                        message.topic, message.key, message.value, place, message.headers
+                    )
             owned.whole = position
             if owned.shards != self._shards:
                 # The epoch that was begun with another number of shards is complete.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,13 +23,15 @@ from slackwater.spark_sink.kafka.transaction import (
     PositionReader,
     Transactions,
 )
+from slackwater.spark_sink.message_rows import HEADERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The columns of a shard's messages, in this order.
+# The columns of a shard's messages, in this order; HEADERS may follow.
 COLUMNS: Final = ("shard", "topic", "key", "value", "committed_us")
 # The column with the JSON of a ShardResult.
+_Row = tuple[Any, ...]
 RESULT: Final = "result"
 SPLIT_CHANGED: Final = "_SPLIT_CHANGED"
 # A broker forgets a transactional id that was not in use for days (transactional.id.expiration.ms).
@@ -134,8 +136,13 @@ def _unsealed(settings: str, ids: Ids, position: Position) -> ShardSender:
     return ShardSender(pairs, ids, position)
 
 
-def _rows(messages: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, str, Any, Any, int]]:
-    return zip(*(messages[name].to_pylist() for name in COLUMNS), strict=True)
+def _rows(messages: pa.Table | pa.RecordBatch) -> Iterator[_Row]:
+    columns = [messages[name].to_pylist() for name in COLUMNS]
+    headers: Iterable[Sequence[tuple[str, bytes]]] = repeat(())
+    if HEADERS in messages.schema.names:
+        lists = messages[HEADERS].to_pylist()
+        headers = ([(header["key"], header["value"]) for header in items] for items in lists)
+    return zip(*columns, headers, strict=False)
 
 
 class _Sending:
@@ -187,14 +194,14 @@ class _Sending:
             raise MessageFailedError(SPLIT_CHANGED, "", "the number of shards was changed")
         return transactions, later(positions.by_shard.get(self.shard), whole)
 
-    def add(self, messages: Iterable[tuple[int, str, Any, Any, int]]) -> None:
+    def add(self, messages: Iterable[_Row]) -> None:
         """Send messages, rows of COLUMNS, unless they were sent before."""
         transactions, sent_until_us = self._transactions, self._sent_until_us
         with self._failing():
-            for _, topic, key, value, committed_us in messages:
+            for _, topic, key, value, committed_us, headers in messages:
                 self._topics.add(topic)
                 if transactions is not None and committed_us > sent_until_us:
-                    transactions.send(topic, key, value)
+                    transactions.send(topic, key, value, headers=headers)
                     self._sent += 1
 
     def finish(self) -> ShardResult:

@@ -9,7 +9,7 @@ transaction starts from, or the transaction fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -184,6 +184,7 @@ class Transactions:
         key: bytes | str | None,
         value: bytes | str | None,
         partition: int = ANY_PARTITION,
+        headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
         """Send a message in the transaction.
 
@@ -193,7 +194,7 @@ class Transactions:
         """
         while True:
             try:
-                self._produce(topic, value, key, partition)
+                self._produce(topic, value, key, partition, headers=list(headers))
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:

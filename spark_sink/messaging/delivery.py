@@ -39,12 +39,14 @@ class ClosingMessage:
         partition: its partition; None for that of its key. Without partitions it is 0.
         key: None if it has none.
         value: its value.
+        headers: names and values.
     """
 
     topic: str
     partition: int | None
     key: bytes | None
     value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class Delivery(Protocol):
@@ -55,7 +57,7 @@ class Delivery(Protocol):
 
         Args:
             message_rows: rows with topic, key, value, table_name and the columns ORDER and
-                ROW_HASH of message_rows.
+                ROW_HASH of message_rows; HEADERS if they have some.
             changes: the records that they were made of, with their topic.
             mark: where they end.
 

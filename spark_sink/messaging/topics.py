@@ -22,11 +22,13 @@ class Topics:
         changes: the topic's name; TABLE in it stands for the table's full name.
         watermarks: the topic of low watermarks; None for none.
         resolved_ms: the least milliseconds between two resolved messages; None to send none.
+        heartbeats: the topic of heartbeats; None to send none.
     """
 
     changes: str
     watermarks: str | None
     resolved_ms: int | None
+    heartbeats: str | None = None
 
     @property
     def has_one_per_table(self) -> bool:

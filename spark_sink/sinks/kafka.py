@@ -103,7 +103,9 @@ class KafkaSettings(MessageSettings):
     @property
     def topics(self) -> KafkaTopics:
         """Where messages go."""
-        return KafkaTopics(self.topic, self.watermarks_topic, self.resolved, self.options)
+        return KafkaTopics(
+            self.topic, self.watermarks_topic, self.resolved, self.heartbeats_topic, self.options
+        )
 
     def _deliveries(
         self, pipeline: str, topics: KafkaTopics

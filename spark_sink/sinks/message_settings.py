@@ -28,6 +28,7 @@ class MessageSettings(EnvelopeSettings, ABC):
         topic: the topic's name; {table} in it stands for the table's full name.
         watermarks_topic: the topic of low watermarks; None for none.
         resolved: the least milliseconds between two resolved messages; None for none of them.
+        heartbeats_topic: the topic of the heartbeats that strict has; None for none of them.
         topic_in_value, diff, schemas_enable, strict: see EnvelopeOptions.
         bad_records: stop at a message that the service refuses, or set its record aside.
     """
@@ -37,6 +38,7 @@ class MessageSettings(EnvelopeSettings, ABC):
     topic: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]|\{table\})+$")] = TABLE
     watermarks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
     resolved: Annotated[int, Duration()] | None = None
+    heartbeats_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
     topic_in_value: bool = False
     diff: bool = False
     schemas_enable: bool = False
@@ -46,7 +48,7 @@ class MessageSettings(EnvelopeSettings, ABC):
     @property
     def topics(self) -> Topics:
         """Where messages go."""
-        return Topics(self.topic, self.watermarks_topic, self.resolved)
+        return Topics(self.topic, self.watermarks_topic, self.resolved, self.heartbeats_topic)
 
     @property
     def in_value(self) -> bool:
@@ -105,4 +107,6 @@ class MessageSettings(EnvelopeSettings, ABC):
                 f"strict goes with envelope debezium, and with {TABLE} in topic, as the connector"
                 " has a topic for each table"
             )
+        if self.heartbeats_topic is not None and not self.strict:
+            raise ValueError("heartbeats_topic goes with strict")
         return self

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -37,6 +37,11 @@ _log = logging.getLogger(__name__)
 
 # Up to this estimate an epoch's messages may be held by the driver.
 _SMALL_BYTES_MAX: Final = 4 * 1024 * 1024
+_PARTITION: Final = "partition_token"
+# As Debezium's connector for Spanner calls the partition whose children are the first ones, and
+# its default between two heartbeats of a partition without changes.
+_FIRST_PARTITION: Final = "Parent0"
+_IDLE_HEARTBEAT_S: Final = 300.0
 ReadShapes = Callable[[datetime], Mapping[str, TableShape]]
 
 
@@ -77,12 +82,12 @@ class MessageSink(StagedByTasks):
         self._read_shapes: ReadShapes | None = None
         preparation = Preparation(
             record_filter or RecordFilter(),
-            distinct=("table_name", "value_capture_type"),
+            distinct=("table_name", "value_capture_type", *([_PARTITION] if topics.heartbeats else [])),
             has_message_bytes=True,
         )
         self._staging = Staging(place, preparation)
         self._scanned = self._staging.for_scan()
-        self._resolved_at = float("-inf")
+        self._resolved_at = self._beaten_at = float("-inf")
 
     def use_shapes(self, read: ReadShapes) -> None:
         """Set the source of the tables' shapes; see NeedsShapes."""
@@ -115,11 +120,12 @@ class MessageSink(StagedByTasks):
         message_bytes = self._staging.message_bytes(epoch_id)
         is_small = message_bytes is not None and message_bytes <= _SMALL_BYTES_MAX
         mark = Mark(low_watermark, epoch_id, is_small=is_small)
+        tokens = self._staging.distinct(epoch_id, _PARTITION) if self._topics.heartbeats else ()
         if summary.written:
             self._prepare_tables(self._staging, epoch_id, low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)
         self._staging.discard(epoch_id)
-        self._close(spark, mark, summary.written, summary.transactions)
+        self._close(spark, mark, summary.written, summary.transactions, tokens)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Do nothing: the service has its topics, or makes them itself."""
@@ -175,7 +181,14 @@ class MessageSink(StagedByTasks):
         )
         self._written.add(sent_to)
 
-    def _close(self, spark: SparkSession, mark: Mark, records: int, transactions: int) -> None:
+    def _close(
+        self,
+        spark: SparkSession,
+        mark: Mark,
+        records: int,
+        transactions: int,
+        tokens: Collection[str] = (),
+    ) -> None:
         """Send, after the records, that everything up to the low watermark was sent."""
         topics, now_s = self._topics, time.monotonic()
         closing = []
@@ -194,7 +207,23 @@ class MessageSink(StagedByTasks):
             }
             key = self._pipeline.encode()
             closing.append(ClosingMessage(topics.watermarks, None, key, dumps(line).encode()))
+        if topics.heartbeats is not None:
+            closing += self._heartbeats(topics.heartbeats, tokens)
         self._delivery.close(spark, closing, mark)
+
+    def _heartbeats(self, topic: str, tokens: Collection[str]) -> Iterator[ClosingMessage]:
+        """Yield a heartbeat for each partition with records, or one for all after a while."""
+        now_s = time.monotonic()
+        if not tokens and now_s - self._beaten_at < _IDLE_HEARTBEAT_S:
+            return
+        self._beaten_at = now_s
+        for token in sorted(tokens) or [_FIRST_PARTITION]:
+            beat = self._envelope.heartbeat(token)
+            if beat is not None:
+                message = beat.as_json()
+                yield ClosingMessage(
+                    topic, 0, (message.key or "").encode(), (message.value or "").encode()
+                )
 
     def _resolved_messages(
         self, spark: SparkSession, low_watermark: datetime
@@ -210,6 +239,11 @@ class MessageSink(StagedByTasks):
             else:
                 value = self._avro.resolved(topic, body.value)
             closing += [
-                ClosingMessage(topic, partition, None, value) for partition in range(partitions)
+                ClosingMessage(topic, partition, None, value, self._headers())
+                for partition in range(partitions)
             ]
         return closing
+
+    def _headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Return the headers of a resolved message."""
+        return tuple((name, v.encode()) for name, v in self._envelope.headers(None).items())

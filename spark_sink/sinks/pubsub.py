@@ -77,7 +77,7 @@ class PubSubSettings(MessageSettings):
     @property
     def topics(self) -> PubSubTopics:
         """Where messages go."""
-        return PubSubTopics(self.topic, self.watermarks_topic, self.resolved)
+        return PubSubTopics(self.topic, self.watermarks_topic, self.resolved, self.heartbeats_topic)
 
     def service(self, environ: Mapping[str, str] = os.environ) -> Service:
         """Return Pub/Sub, or its emulator if the environment names one."""

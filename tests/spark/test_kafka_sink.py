@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -54,10 +55,14 @@ class Output:
     def __init__(self, session: SparkSession, host: str, folder: Path) -> None:
         self.session, self._host, self._folder = session, host, folder
 
+    @property
+    def pipeline(self) -> str:
+        return self._folder.name
+
     def sink(self, **settings: Any) -> MessageSink:
         options = {"kafka.bootstrap.servers": self._host, **settings.pop("options", {})}
         values = {"checkpoint": str(self._folder / "checkpoint"), "options": options, **settings}
-        origin = Origin(self._folder.name, "p", "i", "d", "Everything")
+        origin = Origin(self.pipeline, "p", "i", "d", "Everything")
         return KafkaSettings.model_validate(values).make_sink(origin, RecordFilter())
 
     def limited_sink(self, base: str, limit: int) -> MessageSink:
@@ -376,3 +381,47 @@ def changes_in(host: str, topic: str) -> list[dict[str, Any]]:
     messages = [m for of_partition in read_topics(host, topic).values() for m in of_partition]
     values = [json.loads(message.value() or b"") for message in messages]
     return [value["after"] for value in values if "resolved" not in value]
+
+
+@DELIVERIES
+def test_with_strict_a_topic_has_the_connectors_columns_headers_watermarks_and_heartbeats(
+    output: Output, kafka_broker: str, delivery: str
+) -> None:
+    base = f"strict-{delivery}"
+    shape = TableShape(("Id",), {"Id": "INT64", "Note": "STRING(9)", "Seen": "TIMESTAMP"})
+    beats = f"__debezium-heartbeat.{base}"
+    settings = {
+        "topic": f"{base}.{{table}}",
+        "envelope": "debezium",
+        "strict": True,
+        "resolved": "0s",
+        "heartbeats_topic": beats,
+        "delivery": delivery,
+    }
+
+    def sink() -> MessageSink:
+        made = output.sink(**settings)
+        made.use_shapes(lambda _: {"Orders": shape})
+        return made
+
+    output.write(sink(), 1, insert(1, at=0.5, capture="NEW_VALUES"))
+    # Another process has not seen the table's records.
+    output.write(sink(), 2)
+    of_table = [m for ms in read_topics(kafka_broker, f"{base}.Orders").values() for m in ms]
+    headers_of = [dict(cast(list[tuple[str, bytes]], m.headers())) for m in of_table]
+    values = list(zip((json.loads(m.value() or b"") for m in of_table), headers_of, strict=True))
+    ((change, headers),) = [(v, h) for v, h in values if v["op"] == "c"]
+    assert change["after"] == {"Id": 1, "Note": "", "Seen": None}
+    assert headers["__debezium.context.connectorName"] == output.pipeline.encode()
+    assert uuid.UUID(headers["spannerDataChangeRecordUid"].decode())
+    watermarks = [(v, h) for v, h in values if v["op"] == "m"]
+    assert len(watermarks) == 2 * PARTITIONS
+    for value, of_watermark in watermarks:
+        assert (value["before"], value["after"]) == (None, None)
+        assert value["source"]["table"] == "Orders"
+        assert of_watermark["spannerDataChangeRecordUid"].startswith(b"watermark-")
+    marks = {value["source"]["low_watermark"] for value, _ in watermarks}
+    assert marks == {datetime_to_ns(AT + timedelta(seconds=s)) // 1_000_000 for s in (1, 2)}
+    # The second process beats at once, though no partition has records.
+    tokens = [json.loads(m.key() or b"") for m in read_topics(kafka_broker, beats)[beats, 0]]
+    assert tokens == [{"partitionToken": "partition"}, {"partitionToken": "Parent0"}]
