@@ -21,7 +21,6 @@ from slackwater.spark_sink.envelopes.message import MessageBody, dumps
 
 _CDC: Final = "spanner-cdc"
 _BACKFILL: Final = "spanner-backfill"
-_PRIMARY_KEY: Final = "is_primary_key"
 
 
 class Datastream(ModEnvelope):
@@ -36,7 +35,7 @@ class Datastream(ModEnvelope):
         record = event.record
         table, columns = event.table, record["column_types"]
         schema, _, name = table.rpartition(".")
-        shape = dumps([[c["name"], c["type"], c[_PRIMARY_KEY]] for c in columns])
+        shape = dumps([[c["name"], c["type"], c["is_primary_key"]] for c in columns])
         place = (
             record["server_transaction_id"],
             record["record_sequence"],
@@ -55,9 +54,7 @@ class Datastream(ModEnvelope):
                 "database": self.options.origin.database,
                 "schema": schema,
                 "table": name,
-                "primary_keys": list(
-                    self.key_order(table, [c["name"] for c in columns if c[_PRIMARY_KEY]])
-                ),
+                "primary_keys": self.key_names(record),
                 "is_deleted": event.after is None,
                 "change_type": record["mod_type"],
                 "tx_id": record["server_transaction_id"],

@@ -166,6 +166,11 @@ class Envelope(ABC):
         order = self.options.shapes.get(table, TableShape()).key
         return order if set(order) == set(names) else names
 
+    def key_names(self, record: Row) -> list[str]:
+        """Return the names of the primary key's columns, in the key's order where that is known."""
+        names = [column["name"] for column in record["column_types"] if column["is_primary_key"]]
+        return list(self.key_order(record["table_name"], names))
+
     def primary_key(self, event: Event) -> Values:
         """Return the primary key's values by column, in the key's order where that is known."""
         names = list(event.keys)
