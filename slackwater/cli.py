@@ -240,6 +240,7 @@ def tail_(
     envelope: options.LineEnvelope = "wrapped",
     updated: options.Updated = False,
     mvcc_timestamp: options.MvccTimestamp = False,
+    enriched_properties: options.EnrichedProperties = None,
     cursor: options.Cursor = None,
     end_time: options.EndTime = None,
     initial_scan: options.InitialScan = False,

@@ -189,6 +189,10 @@ MvccTimestamp = Annotated[
     bool,
     typer.Option("--mvcc-timestamp", help="Add the commit timestamp as 'mvcc_timestamp'."),
 ]
+EnrichedProperties = Annotated[
+    str | None,
+    typer.Option(help="What the envelope enriched adds: source, schema or source,schema."),
+]
 Cursor = Annotated[str | None, typer.Option(help="Start after this time; by default, now.")]
 EndTime = Annotated[str | None, typer.Option(help="Write changes up to this time, then exit.")]
 InitialScan = Annotated[

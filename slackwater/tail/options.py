@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ from slackwater.scheduler.source_settings import (
     options_of,
 )
 from slackwater.scheduler.spanner_source import SpannerSource
+from slackwater.spark_sink.envelopes.changefeed import ENRICHED, SOURCE, EnrichedProperty
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import envelopes, with_changefeed_options
@@ -64,6 +65,8 @@ _COLUMN_FLAGS: Final = {
     "when_changed": "--when-changed",
 }
 _PIPELINE: Final = "tail"
+# CockroachDB's name for a changefeed that a client reads.
+_SINK: Final = "sinkless buffer"
 # Rows of an initial scan that become one batch.
 _SCAN_BATCH_ROWS: Final = 1_000
 # An epoch is held in memory until it is in order.
@@ -86,6 +89,7 @@ class ChangefeedOptions:
         initial_scan: write the rows as of the cursor first.
         initial_scan_only: write these rows, and nothing else.
         resolved: the least time between resolved lines; None to write none.
+        enriched_properties: what the envelope enriched adds, separated by commas.
     """
 
     source_values: Mapping[str, str]
@@ -101,6 +105,7 @@ class ChangefeedOptions:
     cursor: str | None = None
     end_time: str | None = None
     resolved: str | None = None
+    enriched_properties: str | None = None
 
 
 def from_command_line(values: Mapping[str, Any]) -> ChangefeedOptions:
@@ -180,17 +185,48 @@ def _require_compatible(options: ChangefeedOptions) -> None:
         raise TailOptionError(
             f"--envelope {options.envelope} is not one of {', '.join(envelopes())}."
         )
-    has_timestamp_option = options.updated or options.mvcc_timestamp
-    if has_timestamp_option and options.envelope not in with_changefeed_options():
+    if _has_timestamps(options) and options.envelope not in with_changefeed_options():
         raise TailOptionError(
             f"--updated and --mvcc-timestamp can't be used with --envelope {options.envelope}.",
             f"Use them with {' or '.join(with_changefeed_options())}; the other envelopes have the"
             " commit timestamp already, or have no place for it",
         )
+    _require_changefeed_options(options)
     if options.initial_scan_only and options.end_time is not None:
         raise TailOptionError(
             "--end-time can't be used with --initial-scan-only, which ends by itself."
         )
+
+
+def _require_changefeed_options(options: ChangefeedOptions) -> None:
+    """Check the options that not all envelopes of CockroachDB's changefeeds take.
+
+    Raises:
+        TailOptionError: names the options.
+    """
+    is_enriched = options.envelope == ENRICHED
+    properties = _enriched_properties(options.enriched_properties)
+    if properties and not is_enriched:
+        raise TailOptionError(
+            f"--enriched-properties can't be used with --envelope {options.envelope}."
+        )
+    if is_enriched and _has_timestamps(options) and SOURCE not in properties:
+        raise TailOptionError(
+            "--updated and --mvcc-timestamp are fields of source in the envelope enriched.",
+            f"Use them with --enriched-properties {SOURCE}",
+        )
+
+
+def _has_timestamps(options: ChangefeedOptions) -> bool:
+    return options.updated or options.mvcc_timestamp
+
+
+def _enriched_properties(text: str | None) -> tuple[EnrichedProperty, ...]:
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    properties = tuple(name for name in get_args(EnrichedProperty) if name in names)
+    if len(properties) != len(set(names)):
+        raise TailOptionError(f"--enriched-properties: {text!r} is not source, schema or both.")
+    return properties
 
 
 def _envelope(options: ChangefeedOptions, source: SourceOptions) -> Envelope:
@@ -198,7 +234,13 @@ def _envelope(options: ChangefeedOptions, source: SourceOptions) -> Envelope:
     origin = Origin(
         _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
     )
-    envelope_options = EnvelopeOptions(origin, options.updated, options.mvcc_timestamp)
+    envelope_options = EnvelopeOptions(
+        origin,
+        options.updated,
+        options.mvcc_timestamp,
+        enriched_properties=_enriched_properties(options.enriched_properties),
+        sink=_SINK,
+    )
     return envelopes()[options.envelope](envelope_options)
 
 

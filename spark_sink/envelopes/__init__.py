@@ -5,7 +5,7 @@ envelope is a new module: registry finds it, and no other code lists them.
 
 - envelope: the base classes.
 - registry: finds the envelopes.
-- record, flat, wrapped, row, key_only, datastream, debezium: the envelopes.
+- record, flat, wrapped, row, key_only, enriched, datastream, debezium: the envelopes.
 - changefeed: the common parts of the envelopes of CockroachDB's changefeeds.
 - event, values: a record's mods as events, with values as their types say.
 - message: the messages, and their conversion to JSON.

@@ -16,15 +16,15 @@ import orjson
 from slackwater.column_types import element_type, spark_type
 
 ConnectSchema = dict[str, Any]
-_STRING: Final[Mapping[str, Any]] = {"type": "string"}
-_INT64: Final[Mapping[str, Any]] = {"type": "int64"}
+STRING: Final[Mapping[str, Any]] = {"type": "string"}
+INT64: Final[Mapping[str, Any]] = {"type": "int64"}
 _UUID: Final[Mapping[str, Any]] = {"type": "string", "name": "io.debezium.data.Uuid", "version": 1}
 _BY_SPARK_TYPE: Final[Mapping[str, Mapping[str, Any]]] = {
     "BOOLEAN": {"type": "boolean"},
     "BINARY": {"type": "bytes"},
     "FLOAT": {"type": "float"},
     "DOUBLE": {"type": "double"},
-    "BIGINT": _INT64,
+    "BIGINT": INT64,
 }
 _SNAPSHOT: Final[Mapping[str, Any]] = {
     "type": "string",
@@ -42,10 +42,10 @@ _REQUIRED: Final = frozenset(
         *("database_id", "change_stream_name", "table"),
     }
 )
-_BY_AVRO_TYPE: Final[Mapping[str, Mapping[str, Any]]] = {
+BY_AVRO_TYPE: Final[Mapping[str, Mapping[str, Any]]] = {
     "boolean": {"type": "boolean"},
-    "long": _INT64,
-    "string": _STRING,
+    "long": INT64,
+    "string": STRING,
 }
 
 
@@ -97,15 +97,15 @@ def resolved_schema(name: str) -> ConnectSchema:
     Args:
         name: the connector's.
     """
-    return _struct([_field("resolved", _STRING, optional=True)], f"{name}.Resolved")
+    return struct_schema([field_schema("resolved", STRING, optional=True)], f"{name}.Resolved")
 
 
 def heartbeat_schemas() -> EventSchemas:
     """Return the schemas of the connector's heartbeats."""
     package = "io.debezium.connector.spanner.processor.heartbeat"
-    return _schemas(
-        _struct([_field("partitionToken", _STRING)], f"{package}.PartitionTokenKey"),
-        _struct([_field("ts_ms", _INT64)], f"{package}.SpannerHeartbeat"),
+    return schemas_of(
+        struct_schema([field_schema("partitionToken", STRING)], f"{package}.PartitionTokenKey"),
+        struct_schema([field_schema("ts_ms", INT64)], f"{package}.SpannerHeartbeat"),
     )
 
 
@@ -113,35 +113,34 @@ def heartbeat_schemas() -> EventSchemas:
 def event_schemas(table: EventTable) -> EventSchemas:
     """Return the schemas of a table's events."""
     fields = {
-        name: _field(name, _column_schema(kind), optional=name not in table.required)
+        name: field_schema(name, _column_schema(kind), optional=name not in table.required)
         for name, kind in table.columns
     }
-    row = [
-        {**_struct(list(fields.values()), f"{table.name}.Value", optional=True), "field": part}
-        for part in ("before", "after")
-    ]
-    times = [_field(name, _INT64, optional=True) for name in ("ts_ms", "ts_us", "ts_ns")]
-    parts = [*row, _source(table.source), _field("op", _STRING), *times, _transaction()]
-    return _schemas(
-        _struct(
+    row = struct_schema(list(fields.values()), f"{table.name}.Value", optional=True)
+    rows = [{**row, "field": part} for part in ("before", "after")]
+    times = [field_schema(name, INT64, optional=True) for name in ("ts_ms", "ts_us", "ts_ns")]
+    parts = [*rows, _source(table.source), field_schema("op", STRING), *times, _transaction()]
+    return schemas_of(
+        struct_schema(
             [field for name, field in fields.items() if name in table.key], f"{table.name}.Key"
         ),
-        _struct(parts, f"{table.connector}.{table.name}.Envelope", version=2),
+        struct_schema(parts, f"{table.connector}.{table.name}.Envelope", version=2),
     )
 
 
-def _schemas(key: ConnectSchema, value: ConnectSchema) -> EventSchemas:
+def schemas_of(key: ConnectSchema, value: ConnectSchema) -> EventSchemas:
+    """Return schemas with their JSON."""
     key_json, value_json = (orjson.Fragment(orjson.dumps(schema)) for schema in (key, value))
     return EventSchemas(key, value, key_json, value_json)
 
 
 def _source(fields: Iterable[tuple[str, str]]) -> ConnectSchema:
-    schemas = {name: _BY_AVRO_TYPE[kind] for name, kind in fields} | {
+    schemas = {name: BY_AVRO_TYPE[kind] for name, kind in fields} | {
         "snapshot": _SNAPSHOT,
         "mod_number": {"type": "int32"},
     }
-    struct = _struct(
-        [_field(n, s, optional=n not in _REQUIRED) for n, s in schemas.items()],
+    struct = struct_schema(
+        [field_schema(n, s, optional=n not in _REQUIRED) for n, s in schemas.items()],
         "com.google.spanner.connector.Source",
         version=1,
     )
@@ -150,30 +149,38 @@ def _source(fields: Iterable[tuple[str, str]]) -> ConnectSchema:
 
 def _transaction() -> ConnectSchema:
     """Return the schema of a field that the connector always leaves empty."""
-    orders = [_field(name, _INT64) for name in ("total_order", "data_collection_order")]
-    struct = _struct([_field("id", _STRING), *orders], "event.block", version=1, optional=True)
+    orders = [field_schema(name, INT64) for name in ("total_order", "data_collection_order")]
+    fields = [field_schema("id", STRING), *orders]
+    struct = struct_schema(fields, "event.block", version=1, optional=True)
     return {**struct, "field": "transaction"}
+
+
+def array_schema(element: Mapping[str, Any]) -> ConnectSchema:
+    """Return the schema of an array column, whose elements may be null."""
+    return {"type": "array", "items": {**element, "optional": True}}
 
 
 def _column_schema(spanner_type: str) -> Mapping[str, Any]:
     element = element_type(spanner_type)
     if element is not None:
-        return {"type": "array", "items": {**_column_schema(element), "optional": True}}
+        return array_schema(_column_schema(element))
     if spanner_type.upper() == "UUID":
         return _UUID
-    return _BY_SPARK_TYPE.get(spark_type(spanner_type), _STRING)
+    return _BY_SPARK_TYPE.get(spark_type(spanner_type), STRING)
 
 
-def _field(name: str, schema: Mapping[str, Any], *, optional: bool = False) -> ConnectSchema:
+def field_schema(name: str, schema: Mapping[str, Any], *, optional: bool = False) -> ConnectSchema:
+    """Return the schema of a struct's field."""
     return {**schema, "optional": optional, "field": name}
 
 
-def _struct(
+def struct_schema(
     fields: Sequence[Mapping[str, Any]],
     name: str,
     *,
     optional: bool = False,
     version: int | None = None,
 ) -> ConnectSchema:
+    """Return the schema of a struct."""
     struct = {"type": "struct", "fields": list(fields), "optional": optional, "name": name}
     return struct if version is None else {**struct, "version": version}

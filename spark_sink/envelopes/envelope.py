@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
-from slackwater.spark_sink.envelopes.changefeed import decimal_timestamp
+from slackwater.spark_sink.envelopes.changefeed import EnrichedProperty, decimal_timestamp
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin, table_topic
 from slackwater.spark_sink.envelopes.values import TimestampFormat, Values
@@ -38,13 +38,15 @@ class EnvelopeOptions:
             name; None to add none. See Envelope.has_changefeed_options.
         is_value_alone: the destination keeps no key beside the value, so that a value has to name
             its row even if that was deleted.
-        diff: add the row before the change, in the envelope wrapped.
+        diff: add the row before the change, in the envelopes wrapped and enriched.
         tombstones: a message without a value follows a deleted row's, in the envelope debezium.
         schemas_enable: key and value are {"schema": …, "payload": …} in the envelope debezium, as
             Kafka Connect's JsonConverter writes them with its setting of that name.
         strict: the envelope debezium has no difference to the connector's messages.
         shapes: the tables' columns, by table; see Envelope.needs_shapes. A table that is not here
             has the columns of each record, and its key their order.
+        enriched_properties: what the envelope enriched adds.
+        sink: the kind of sink that the envelope enriched names.
     """
 
     origin: Origin
@@ -59,6 +61,8 @@ class EnvelopeOptions:
     schemas_enable: bool = False
     strict: bool = False
     shapes: Mapping[str, TableShape] = field(default_factory=dict, hash=False)
+    enriched_properties: tuple[EnrichedProperty, ...] = ()
+    sink: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Envelope(ABC):
         has_changefeed_options: it takes the options updated, mvcc_timestamp, key_in_value and
             topic.
         has_key: its messages have a key.
-        has_key_order: in JSON its messages show the order of the key's columns, as a list.
+        has_key_order: in JSON its messages show the order of the key's columns, in a list.
         shows_rows_after: it shows rows as they are after a change, without a sign of the columns
             that are missing in a partial row.
         needs_whole_rows: it shows rows. In Avro a column that is missing looks like NULL, so there
@@ -156,7 +160,7 @@ class Envelope(ABC):
 
     @cached_property
     def timestamp_names(self) -> list[str]:
-        """The names under which the commit timestamp is added."""
+        """The names under which the commit timestamp is added beside the row."""
         if not self.has_changefeed_options:
             return []
         return [name for name in ("updated", "mvcc_timestamp") if getattr(self.options, name)]

@@ -7,6 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, model_validator
 
+from slackwater.setting_values import listed
+from slackwater.spark_sink.envelopes.changefeed import ENRICHED, SOURCE, EnrichedProperty
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import (
@@ -29,16 +31,23 @@ class EnvelopeSettings(SinkSettings, ABC):
 
     Attributes:
         envelope: its name.
-        updated, mvcc_timestamp: see EnvelopeOptions.
+        updated, mvcc_timestamp, enriched_properties: see EnvelopeOptions.
     """
 
     envelope: EnvelopeName = DEFAULT_ENVELOPE
     updated: bool = False
     mvcc_timestamp: bool = False
+    enriched_properties: Annotated[tuple[EnrichedProperty, ...], BeforeValidator(listed)] = ()
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope."""
-        options = EnvelopeOptions(origin, self.updated, self.mvcc_timestamp)
+        options = EnvelopeOptions(
+            origin,
+            self.updated,
+            self.mvcc_timestamp,
+            enriched_properties=self.enriched_properties,
+            sink=self.kind,
+        )
         return envelopes()[self.envelope](options)
 
     def make_envelope_or_none(self, origin: Origin) -> Envelope | None:
@@ -48,9 +57,21 @@ class EnvelopeSettings(SinkSettings, ABC):
     @model_validator(mode="after")
     def _timestamps_of_envelope(self) -> Self:
         names = with_changefeed_options()
-        if self.envelope not in names and (self.updated or self.mvcc_timestamp):
+        has_timestamp = self.updated or self.mvcc_timestamp
+        if self.envelope not in names and has_timestamp:
             raise ValueError(
-                f"updated and mvcc_timestamp go with envelope {' and '.join(names)}; the others"
+                f"updated and mvcc_timestamp go with envelope {', '.join(names)}; the others"
                 " have the commit timestamp, or none"
             )
+        if self.envelope == ENRICHED and has_timestamp and SOURCE not in self.enriched_properties:
+            raise ValueError(
+                "with envelope enriched updated and mvcc_timestamp are fields of source: they go"
+                " with enriched_properties source"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _changefeed_options_of_envelope(self) -> Self:
+        if self.enriched_properties and self.envelope != ENRICHED:
+            raise ValueError("enriched_properties goes with envelope enriched")
         return self

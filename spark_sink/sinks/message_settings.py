@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from slackwater.setting_values import Duration
+from slackwater.spark_sink.envelopes.changefeed import ENRICHED, SCHEMA
 from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
 from slackwater.spark_sink.envelopes.message import TABLE, Origin
@@ -95,11 +96,11 @@ class MessageSettings(EnvelopeSettings, ABC):
         names = with_changefeed_options()
         if self.in_value and (self.envelope not in names or self.format == AVRO):
             raise ValueError(
-                f"key_in_value and topic_in_value go with envelope {' and '.join(names)} in"
+                f"key_in_value and topic_in_value go with envelope {', '.join(names)} in"
                 " format json"
             )
-        if self.diff and self.envelope != "wrapped":
-            raise ValueError("diff goes with envelope wrapped; the others have the row before")
+        if self.diff and self.envelope not in ("wrapped", ENRICHED):
+            raise ValueError("diff goes with envelope wrapped or enriched")
         if self.schemas_enable and (self.envelope != "debezium" or self.format == AVRO):
             raise ValueError("schemas_enable goes with envelope debezium in format json")
         if self.strict and (self.envelope != "debezium" or TABLE not in self.topic):
@@ -109,4 +110,10 @@ class MessageSettings(EnvelopeSettings, ABC):
             )
         if self.heartbeats_topic is not None and not self.strict:
             raise ValueError("heartbeats_topic goes with strict")
+        return self
+
+    @model_validator(mode="after")
+    def _options_of_json(self) -> Self:
+        if self.format == AVRO and SCHEMA in self.enriched_properties:
+            raise ValueError("enriched_properties schema goes with format json: Avro has schemas")
         return self

@@ -80,9 +80,10 @@ class MessageSink(StagedByTasks):
         self._has_uuid = has_uuid
         self._written = WrittenTopics(place)
         self._read_shapes: ReadShapes | None = None
+        of_heartbeats = [_PARTITION] if topics.heartbeats else []
         preparation = Preparation(
             record_filter or RecordFilter(),
-            distinct=("table_name", "value_capture_type", *([_PARTITION] if topics.heartbeats else [])),
+            distinct=("table_name", "value_capture_type", *of_heartbeats),
             has_message_bytes=True,
         )
         self._staging = Staging(place, preparation)

@@ -317,6 +317,13 @@ def test_csv_and_text_lines_of_chosen_tables(new_database: NewDatabase, tmp_path
     narrow = lines("--format", "json", "--column", "Customers.Name", "--table", "Cust*")
     names_written = {name for line in narrow for name in json.loads(line)["value"]["after"] or ()}
     assert names_written == {"CustomerId", "Name"}
+    form = ("--format", "json", "--envelope", "enriched", "--updated")
+    enriched = lines(*form, "--enriched-properties", "source", "--table", "Customers")
+    for line, row in zip(map(json.loads, enriched), changes, strict=True):
+        assert list(line["key"].values()) == json.loads(row[1])
+        source = line["value"]["source"]
+        assert (source["changefeed_sink"], source["table_name"]) == ("sinkless buffer", "Customers")
+        assert source["ts_hlc"] == f"{source['ts_ns']}.0000000000"
     text = lines("--envelope", "key_only", "--table", "Customers")
     assert [line.split(" ", 3)[2:] for line in text] == [row[:2] for row in changes]
 
@@ -399,6 +406,7 @@ def empty(emulator: Emulator) -> ChangeStream:
         (("--column", "Name"), "--column: 'Name' can't name a column"),
         (("--resolved", "soon"), "--resolved: 'soon' is not a valid duration"),
         (("--envelope", "flat", "--updated"), "can't be used with --envelope flat"),
+        (("--envelope", "enriched", "--updated"), "--enriched-properties source"),
         (("--envelope", "letter"), "letter"),
         (("--change-stream", "Nothing"), "Nothing"),
         (("--cursor", "2026-01-01T00:00:00Z", "--end-time", "2025-01-01T00:00:00Z"), "lies before"),

@@ -51,7 +51,11 @@ NEW_ROW = {"value_capture_type": "NEW_ROW_AND_OLD_VALUES"}
 def made(name: str) -> Envelope:
     envelope = envelopes()[name]
     stamped = envelope.has_changefeed_options
-    return envelope(EnvelopeOptions(ORIGIN, updated=stamped, mvcc_timestamp=stamped))
+    return envelope(
+        EnvelopeOptions(
+            ORIGIN, updated=stamped, mvcc_timestamp=stamped, enriched_properties=("source",)
+        )
+    )
 
 
 def read(schema: Any, body: bytes | None) -> Any:
@@ -269,7 +273,7 @@ def test_a_worker_caches_the_schemas_of_the_last_epoch() -> None:
     assert hash(one) == hash(other)
 
 
-@pytest.mark.parametrize("envelope", ["wrapped", "debezium", "row"])
+@pytest.mark.parametrize("envelope", ["wrapped", "enriched", "debezium", "row"])
 def test_resolved_messages_leave_the_latest_schema_of_a_subject_alone(envelope: str) -> None:
     """Otherwise the registry checks the next schema against one without columns."""
     made = envelopes()[envelope](EnvelopeOptions(ORIGIN))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -72,6 +73,8 @@ def test_a_value_alone_says_which_row_was_changed_even_if_it_was_deleted(mod_typ
     assert one("wrapped", record(mod_type), **alone)[1] == {"after": after, **place}
     assert one("row", record(mod_type), **alone)[1] == {**(after or {}), "__crdb__": place}
     assert one("key_only", record(mod_type), **alone)[1] == {"__crdb__": place}
+    enriched = one("enriched", record(mod_type), **alone)[1]
+    assert (enriched["after"], enriched["key"], enriched["topic"]) == (after, KEY, "sales.Orders")
 
 
 @pytest.mark.parametrize("envelope", envelopes())
@@ -84,6 +87,17 @@ def test_resolved_says_up_to_when_the_output_is_complete(envelope: str) -> None:
     resolved = {"resolved": "1769850000123456500.0000000000"}
     is_row = envelope in ("row", "key_only")
     assert said == ({"__crdb__": resolved} if is_row else resolved)
+
+
+@pytest.mark.parametrize("envelope", envelopes())
+def test_the_order_of_the_key_is_asked_for_where_messages_show_it(envelope: str) -> None:
+    def shown(**options: Any) -> str:
+        (message,) = messages(envelope, record(), enriched_properties=("source",), **options)
+        return re.sub(r'"[a-z_]*ts_[a-z]+":\d+|"read_[a-z_]+":[^,}]+', "", f"{message}")
+
+    assert shown() == shown()
+    is_shown = shown() != shown(shapes={"sales.Orders": TableShape(("At", "Id"))})
+    assert is_shown == envelopes()[envelope].has_key_order
 
 
 def test_record_is_the_data_change_record_as_spanner_sent_it() -> None:

@@ -30,7 +30,8 @@ def test_the_hash_of_a_row_is_the_same_in_every_envelope(envelope: str) -> None:
     expected = hashes("flat", record("DELETE", *MODS))
     assert len(set(expected)) == 3
     assert hashes(envelope, record("DELETE", *MODS)) == expected
-    options = {"schemas_enable": True, "shapes": {"sales.Orders": TableShape(("At", "Id"))}}
+    schemas = {"schemas_enable": True, "enriched_properties": ("schema",)}
+    options = {**schemas, "shapes": {"sales.Orders": TableShape(("At", "Id"))}}
     assert hashes(envelope, record("DELETE", *MODS), **options) == expected
 
 

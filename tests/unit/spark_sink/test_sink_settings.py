@@ -16,6 +16,7 @@ from slackwater.errors import SettingsError
 from slackwater.spark_sink.errors import PartialRowError, SinkError
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
+from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
 from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.message_sink import MessageSink
@@ -23,6 +24,7 @@ from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sinks.registry import sink_kinds, spark_confs
 from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.spark_sink.sql.columns import Column
+from tests.support.row_changes import ORIGIN
 from tests.unit.config.test_settings import MINIMAL, load, problems
 
 KAFKA = {
@@ -30,6 +32,8 @@ KAFKA = {
     "checkpoint": "out/checkpoint",
     "options": {"kafka.bootstrap.servers": "broker:9092"},
 }
+AVRO = {"format": "avro", "confluent_schema_registry": "http://registry:8081"}
+ENRICHED = {"envelope": "enriched"}
 
 
 def text(sink: dict[str, Any], **source: Any) -> str:
@@ -316,7 +320,29 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
         ({"kind": "kafka"}, "options needs kafka.bootstrap.servers"),
         ({**KAFKA, "topic": "a b"}, "topic"),
         ({**KAFKA, "topic": "{tables}"}, "topic"),
-        ({"updated": True}, "updated and mvcc_timestamp go with envelope row and wrapped"),
+        ({"updated": True}, "updated and mvcc_timestamp go with envelope enriched, row, wrapped"),
+        ({**ENRICHED, "updated": True}, "they go with enriched_properties source"),
+        (
+            {**ENRICHED, "mvcc_timestamp": True, "enriched_properties": "schema"},
+            "properties source",
+        ),
+        ({**ENRICHED, "enriched_properties": ["sink"]}, "Input should be 'source' or 'schema'"),
+        (
+            {**KAFKA, "enriched_properties": ["source"]},
+            "enriched_properties goes with envelope enriched",
+        ),
+        (
+            {**KAFKA, **AVRO, **ENRICHED, "enriched_properties": "source,schema"},
+            "enriched_properties schema goes with format json",
+        ),
+        (
+            {**KAFKA, **AVRO, **ENRICHED, "key_in_value": True},
+            "topic_in_value go with envelope enriched, row, wrapped in format json",
+        ),
+        (
+            {**KAFKA, "envelope": "flat", "diff": True},
+            "diff goes with envelope wrapped or enriched",
+        ),
         ({"envelope": "avro"}, "envelope"),
         (
             {**KAFKA, "schemas_enable": True},
@@ -379,7 +405,31 @@ def test_the_settings_of_each_kind_make_its_sink(tmp_path: Path, kind: str) -> N
     assert isinstance(settings.sink, sink_kinds()[kind])
 
 
-@pytest.mark.parametrize("envelope", ["wrapped", "row", "datastream"])
+CHANGEFEED_OPTIONS = {
+    "updated": True,
+    "mvcc_timestamp": True,
+    "enriched_properties": ("schema", "source"),
+}
+
+
+@pytest.mark.parametrize("kind", ["changelog", "kafka", "pubsub", "spark"])
+def test_what_a_changefeed_is_asked_for_reaches_its_envelope(tmp_path: Path, kind: str) -> None:
+    sink = MINIMAL["sink"] | OWN.get(kind, {}) | ENRICHED | {"kind": kind}
+    in_variable = {"enriched_properties": "schema,source"}
+    settings = loaded(tmp_path, sink | CHANGEFEED_OPTIONS | in_variable).sink
+    assert isinstance(settings, EnvelopeSettings)
+    options = vars(settings.make_envelope(ORIGIN).options)
+    assert options.items() >= (CHANGEFEED_OPTIONS | {"sink": kind}).items()
+
+
+def test_diff_in_the_envelope_enriched_needs_old_values(tmp_path: Path) -> None:
+    sink = loaded(tmp_path, KAFKA | ENRICHED | {"diff": True}).sink
+    sink.check_capture_type("NEW_ROW_AND_OLD_VALUES")
+    with pytest.raises(PartialRowError, match=r"which sink\.diff adds"):
+        sink.check_capture_type("NEW_ROW")
+
+
+@pytest.mark.parametrize("envelope", ["wrapped", "enriched", "row", "datastream"])
 def test_a_part_of_a_row_is_refused_where_it_looks_whole(tmp_path: Path, envelope: str) -> None:
     sink = loaded(tmp_path, KAFKA | {"envelope": envelope}).sink
     sink.check_capture_type("NEW_ROW")

@@ -26,6 +26,7 @@ OPTIONS = ChangefeedOptions(
     initial_scan_only=False,
     resolved=None,
 )
+ENRICHED = {"envelope": "enriched"}
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,13 @@ OPTIONS = ChangefeedOptions(
     [
         ({"envelope": "flat", "updated": True}, "can't be used with --envelope flat"),
         ({"envelope": "debezium", "mvcc_timestamp": True}, "with --envelope debezium"),
+        (
+            {"enriched_properties": "source"},
+            "--enriched-properties can't be used with --envelope w",
+        ),
+        ({**ENRICHED, "enriched_properties": "source,origin"}, "'source,origin' is not source, sc"),
+        ({**ENRICHED, "enriched_properties": "schema", "updated": True}, "are fields of source"),
+        ({**ENRICHED, "mvcc_timestamp": True}, "--updated and --mvcc-timestamp are fields of s"),
         ({"envelope": "letter"}, "--envelope letter is not one of "),
         ({"initial_scan_only": True, "end_time": "1769850000123456500"}, "--end-time can't be"),
         ({"filter_fields": {"columns": ("Name",)}}, "--column: 'Name'"),
