@@ -241,6 +241,7 @@ def tail_(
     updated: options.Updated = False,
     mvcc_timestamp: options.MvccTimestamp = False,
     enriched_properties: options.EnrichedProperties = None,
+    encode_json_value_null_as_object: options.EncodeJsonValueNullAsObject = False,
     cursor: options.Cursor = None,
     end_time: options.EndTime = None,
     initial_scan: options.InitialScan = False,

@@ -193,6 +193,12 @@ EnrichedProperties = Annotated[
     str | None,
     typer.Option(help="What the envelope enriched adds: source, schema or source,schema."),
 ]
+EncodeJsonValueNullAsObject = Annotated[
+    bool,
+    typer.Option(
+        "--encode-json-value-null-as-object", help="Write a JSON null as an object, not as null."
+    ),
+]
 Cursor = Annotated[str | None, typer.Option(help="Start after this time; by default, now.")]
 EndTime = Annotated[str | None, typer.Option(help="Write changes up to this time, then exit.")]
 InitialScan = Annotated[

@@ -90,6 +90,7 @@ class ChangefeedOptions:
         initial_scan_only: write these rows, and nothing else.
         resolved: the least time between resolved lines; None to write none.
         enriched_properties: what the envelope enriched adds, separated by commas.
+        encode_json_value_null_as_object: see EnvelopeOptions.
     """
 
     source_values: Mapping[str, str]
@@ -106,6 +107,7 @@ class ChangefeedOptions:
     end_time: str | None = None
     resolved: str | None = None
     enriched_properties: str | None = None
+    encode_json_value_null_as_object: bool = False
 
 
 def from_command_line(values: Mapping[str, Any]) -> ChangefeedOptions:
@@ -215,6 +217,12 @@ def _require_changefeed_options(options: ChangefeedOptions) -> None:
             "--updated and --mvcc-timestamp are fields of source in the envelope enriched.",
             f"Use them with --enriched-properties {SOURCE}",
         )
+    names = with_changefeed_options()
+    if options.encode_json_value_null_as_object and options.envelope not in names:
+        raise TailOptionError(
+            f"--encode-json-value-null-as-object can't be used with --envelope {options.envelope}.",
+            f"Use it with {' or '.join(names)}",
+        )
 
 
 def _has_timestamps(options: ChangefeedOptions) -> bool:
@@ -240,6 +248,7 @@ def _envelope(options: ChangefeedOptions, source: SourceOptions) -> Envelope:
         options.mvcc_timestamp,
         enriched_properties=_enriched_properties(options.enriched_properties),
         sink=_SINK,
+        encode_json_value_null_as_object=options.encode_json_value_null_as_object,
     )
     return envelopes()[options.envelope](envelope_options)
 

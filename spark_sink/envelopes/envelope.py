@@ -15,7 +15,12 @@ from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
 from slackwater.spark_sink.envelopes.changefeed import EnrichedProperty, decimal_timestamp
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin, table_topic
-from slackwater.spark_sink.envelopes.values import TimestampFormat, Values
+from slackwater.spark_sink.envelopes.values import (
+    TimestampFormat,
+    Values,
+    json_converter,
+    null_object_converter,
+)
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.sql.rebuild_view import WHOLE_ROW_CAPTURE_TYPES
 from slackwater.spark_sink.sql.table_shape import TableShape
@@ -47,6 +52,7 @@ class EnvelopeOptions:
             has the columns of each record, and its key their order.
         enriched_properties: what the envelope enriched adds.
         sink: the kind of sink that the envelope enriched names.
+        encode_json_value_null_as_object: a JSON null is an object in JSON, and not null.
     """
 
     origin: Origin
@@ -63,6 +69,7 @@ class EnvelopeOptions:
     shapes: Mapping[str, TableShape] = field(default_factory=dict, hash=False)
     enriched_properties: tuple[EnrichedProperty, ...] = ()
     sink: str = ""
+    encode_json_value_null_as_object: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,8 @@ class Envelope(ABC):
 
     Attributes:
         name: as the setting sink.envelope and the option --envelope take it.
-        has_changefeed_options: it takes the options updated, mvcc_timestamp, key_in_value and
-            topic.
+        has_changefeed_options: it takes the options updated, mvcc_timestamp, key_in_value, topic
+            and encode_json_value_null_as_object.
         has_key: its messages have a key.
         has_key_order: in JSON its messages show the order of the key's columns, in a list.
         shows_rows_after: it shows rows as they are after a change, without a sign of the columns
@@ -114,10 +121,10 @@ class Envelope(ABC):
         """Yield the messages of a data change record in JSON; see bodies()."""
         return (body.as_json() for body in self.bodies(record, self.json_events))
 
-    @staticmethod
-    def json_events(record: Row) -> Iterator[Event]:
+    def json_events(self, record: Row) -> Iterator[Event]:
         """Read the events of a record for messages in JSON."""
-        return events(record)
+        has_null_objects = self.options.encode_json_value_null_as_object
+        return events(record, null_object_converter if has_null_objects else json_converter)
 
     def resolved(self, watermark_ns: int, table: str | None = None) -> MessageBody:  # noqa: ARG002
         """Return the message that no record at or before a low watermark will come any more.

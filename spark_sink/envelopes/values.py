@@ -23,6 +23,8 @@ Values = dict[str, Any]
 Convert = Callable[[Any], Any]
 # Returns the conversion of values, from the JSON of their column type.
 Converter = Callable[[str], Convert]
+# A JSON null, as CockroachDB's changefeeds write it with encode_json_value_null_as_object.
+_NULL_OBJECT: Final = orjson.Fragment('{"__crdb_json_null__":true}')
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
@@ -63,6 +65,12 @@ def json_converter(type_json: str) -> Convert:
 def connect_converter(type_json: str) -> Convert:
     """Return a conversion for Kafka Connect: a NUMERIC and a JSON stay strings."""
     return _convert(parsed_type(type_json), {"INT64": _integer, "FLOAT32": _float32})
+
+
+@lru_cache(maxsize=10_000)
+def null_object_converter(type_json: str) -> Convert:
+    """Return json_converter's conversion, with an object for a JSON null, to tell it from NULL."""
+    return _convert(parsed_type(type_json), {**_BY_CODE, "JSON": _json_or_null_object})
 
 
 def parsed_type(type_json: str) -> Any:
@@ -107,6 +115,10 @@ def _number(value: Any) -> Any:
 
 def _json(value: Any) -> Any:
     return orjson.Fragment(value) if isinstance(value, str) and _is_json(value) else value
+
+
+def _json_or_null_object(value: Any) -> Any:
+    return _NULL_OBJECT if value == "null" else _json(value)
 
 
 def _is_json(text: str) -> bool:

@@ -31,13 +31,15 @@ class EnvelopeSettings(SinkSettings, ABC):
 
     Attributes:
         envelope: its name.
-        updated, mvcc_timestamp, enriched_properties: see EnvelopeOptions.
+        updated, mvcc_timestamp, enriched_properties, encode_json_value_null_as_object: see
+            EnvelopeOptions.
     """
 
     envelope: EnvelopeName = DEFAULT_ENVELOPE
     updated: bool = False
     mvcc_timestamp: bool = False
     enriched_properties: Annotated[tuple[EnrichedProperty, ...], BeforeValidator(listed)] = ()
+    encode_json_value_null_as_object: bool = False
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope."""
@@ -47,6 +49,7 @@ class EnvelopeSettings(SinkSettings, ABC):
             self.mvcc_timestamp,
             enriched_properties=self.enriched_properties,
             sink=self.kind,
+            encode_json_value_null_as_object=self.encode_json_value_null_as_object,
         )
         return envelopes()[self.envelope](options)
 
@@ -74,4 +77,9 @@ class EnvelopeSettings(SinkSettings, ABC):
     def _changefeed_options_of_envelope(self) -> Self:
         if self.enriched_properties and self.envelope != ENRICHED:
             raise ValueError("enriched_properties goes with envelope enriched")
+        names = with_changefeed_options()
+        if self.encode_json_value_null_as_object and self.envelope not in names:
+            raise ValueError(
+                f"encode_json_value_null_as_object goes with envelope {', '.join(names)}"
+            )
         return self

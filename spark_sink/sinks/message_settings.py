@@ -116,4 +116,8 @@ class MessageSettings(EnvelopeSettings, ABC):
     def _options_of_json(self) -> Self:
         if self.format == AVRO and SCHEMA in self.enriched_properties:
             raise ValueError("enriched_properties schema goes with format json: Avro has schemas")
+        if self.format == AVRO and self.encode_json_value_null_as_object:
+            raise ValueError(
+                "encode_json_value_null_as_object goes with format json: in Avro a JSON is a text"
+            )
         return self

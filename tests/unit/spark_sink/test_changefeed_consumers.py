@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.message import Origin, dumps
+from slackwater.spark_sink.envelopes.values import null_object_converter
 from slackwater.spark_sink.sql.table_shape import TableShape
 from tests.support.row_changes import BIKE, VEHICLE_KEY, messages_of, record, vehicle
 
@@ -172,6 +173,41 @@ def test_cockroachdbs_documented_messages_read_as_ours_of_the_same_change(name: 
     )
     assert read_changefeed(documented.envelope, message.key, message.value) == read_changefeed(
         documented.envelope, documented.key, documented.value
+    )
+
+
+NULLS = {"id": "INT64", "data": "JSON"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "documented"),
+    [
+        (None, '{"after": {"data": null, "id": 1}, "key": [1]}'),
+        ("null", '{"after": {"data": {"__crdb_json_null__": true}, "id": 1}, "key": [1]}'),
+    ],
+)
+@pytest.mark.parametrize("envelope", ["wrapped", "row", "enriched"])
+def test_a_json_null_as_an_object_is_no_null_of_sql(
+    envelope: str, sent: str | None, documented: str
+) -> None:
+    change = record("test", NULLS, ["id"], None, {"id": 1, "data": sent})
+    (message,) = messages_of(
+        envelope, change, key_in_value=True, encode_json_value_null_as_object=True
+    )
+    expected, value = json.loads(documented), json.loads(message.value or "")
+    if envelope == "row":
+        assert value == {**expected["after"], "__crdb__": {"key": [1]}}
+    else:
+        assert value["after"] == expected["after"]
+    if sent is not None:
+        (plain,) = messages_of("wrapped", change)
+        assert json.loads(plain.value or "") == {"after": {"data": None, "id": 1}}
+
+
+def test_a_json_null_in_an_array_is_an_object_too() -> None:
+    convert = null_object_converter('{"code":"ARRAY","array_element_type":{"code":"JSON"}}')
+    assert dumps(convert([None, "null", '{"a":null}'])) == (
+        '[null,{"__crdb_json_null__":true},{"a":null}]'
     )
 
 

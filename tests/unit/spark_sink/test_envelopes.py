@@ -17,6 +17,7 @@ from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Message, Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.envelopes.values import json_converter, row_values
+from slackwater.spark_sink.sql.table_shape import TableShape
 
 ORIGIN = Origin("orders", "p", "i", "d", "Everything")
 COMMIT = datetime(2026, 1, 31, 9, 0, 0, 123456, tzinfo=UTC)

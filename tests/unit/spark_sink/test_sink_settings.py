@@ -336,6 +336,14 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
             "enriched_properties schema goes with format json",
         ),
         (
+            {**KAFKA, "envelope": "key_only", "encode_json_value_null_as_object": True},
+            "encode_json_value_null_as_object goes with envelope enriched, row, wrapped",
+        ),
+        (
+            {**KAFKA, **AVRO, "encode_json_value_null_as_object": True},
+            "encode_json_value_null_as_object goes with format json",
+        ),
+        (
             {**KAFKA, **AVRO, **ENRICHED, "key_in_value": True},
             "topic_in_value go with envelope enriched, row, wrapped in format json",
         ),
@@ -409,6 +417,7 @@ CHANGEFEED_OPTIONS = {
     "updated": True,
     "mvcc_timestamp": True,
     "enriched_properties": ("schema", "source"),
+    "encode_json_value_null_as_object": True,
 }
 
 

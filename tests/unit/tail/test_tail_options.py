@@ -41,6 +41,10 @@ ENRICHED = {"envelope": "enriched"}
         ({**ENRICHED, "enriched_properties": "source,origin"}, "'source,origin' is not source, sc"),
         ({**ENRICHED, "enriched_properties": "schema", "updated": True}, "are fields of source"),
         ({**ENRICHED, "mvcc_timestamp": True}, "--updated and --mvcc-timestamp are fields of s"),
+        (
+            {"envelope": "key_only", "encode_json_value_null_as_object": True},
+            "--encode-json-value-null-as-object can't be used with --envelope key_only.",
+        ),
         ({"envelope": "letter"}, "--envelope letter is not one of "),
         ({"initial_scan_only": True, "end_time": "1769850000123456500"}, "--end-time can't be"),
         ({"filter_fields": {"columns": ("Name",)}}, "--column: 'Name'"),
