@@ -3,6 +3,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.google.cloud.Timestamp;
+import io.apicurio.registry.utils.converter.avro.AvroData;
 import io.debezium.config.Configuration;
 import io.debezium.connector.base.ChangeEventQueue;
 import io.debezium.connector.base.DefaultQueueProvider;
@@ -45,6 +46,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
+import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.source.SourceRecord;
@@ -185,6 +187,7 @@ public class DebeziumConnector {
         keys.configure(Map.of("schemas.enable", "true"), true);
         JsonConverter values = new JsonConverter();
         values.configure(Map.of("schemas.enable", "true"), false);
+        AvroData avro = new AvroData(100);
         SimpleHeaderConverter headers = new SimpleHeaderConverter();
         for (io.debezium.pipeline.DataChangeEvent event : events) {
             SourceRecord record = event.getRecord();
@@ -193,6 +196,8 @@ public class DebeziumConnector {
             line.set("partition", JSON.valueToTree(record.kafkaPartition()));
             line.set("key", tree(keys.fromConnectData(record.topic(), record.keySchema(), record.key())));
             line.set("value", tree(values.fromConnectData(record.topic(), record.valueSchema(), record.value())));
+            line.set("avro_key", avroSchema(avro, record.keySchema()));
+            line.set("avro_value", avroSchema(avro, record.valueSchema()));
             ObjectNode named = line.putObject("headers");
             for (Header header : record.headers()) {
                 named.put(header.key(), new String(headers.fromConnectHeader(record.topic(), header.key(), header.schema(), header.value()),
@@ -200,6 +205,10 @@ public class DebeziumConnector {
             }
             System.out.println(JSON.writeValueAsString(line));
         }
+    }
+
+    private static JsonNode avroSchema(AvroData avro, Schema schema) throws Exception {
+        return schema == null ? null : JSON.readTree(avro.fromConnectSchema(schema).toString());
     }
 
     private static JsonNode tree(byte[] json) throws Exception {

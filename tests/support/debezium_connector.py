@@ -22,6 +22,7 @@ from tests.support.row_changes import ORIGIN, WATERMARK_MS, of_ms, record
 
 MESSAGES: Final = Path(__file__).with_name("debezium_messages.json")
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
+_PARTS: Final = ("key", "value")
 _HERE: Final = Path(__file__).parent
 _PROPERTIES: Final = {
     "name": ORIGIN.pipeline,
@@ -237,13 +238,16 @@ def compact(made: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     schemas: dict[str, dict[str, Any]] = {}
     by_place = []
     for message in made:
-        of_topic = schemas.setdefault(message["topic"], {})
-        for part in ("key", "value"):
-            if message[part] is not None:
-                schema = message[part]["schema"]
-                assert of_topic.setdefault(part, schema) == schema
-        payloads = {part: message[part] and message[part]["payload"] for part in ("key", "value")}
-        stable = {**message, **without_clock(payloads), "headers": sorted(message["headers"])}
+        made_with = {part: message[part]["schema"] for part in _PARTS if message[part]}
+        made_with |= {f"{part} in Avro": message[f"avro_{part}"] for part in made_with}
+        of_topic = schemas.setdefault(message["topic"], made_with)
+        assert of_topic | made_with == made_with | of_topic
+        of_topic |= made_with
+        stable = {
+            "topic": message["topic"],
+            **without_clock({part: message[part] and message[part]["payload"] for part in _PARTS}),
+            "headers": sorted(message["headers"]),
+        }
         is_heartbeat = message["topic"].startswith("__debezium")
         if not is_heartbeat or stable not in by_place:
             by_place.append(stable)
