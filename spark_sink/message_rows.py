@@ -43,7 +43,12 @@ def messages(
         return [(m.table, m.key, m.value) for m in envelope.messages(record)]
 
     return rows_of_messages(
-        changes, envelope, wrap, "string", has_row_hash=has_row_hash, has_uuid=has_uuid
+        changes,
+        envelope,
+        wrap,
+        ("string", "string"),
+        has_row_hash=has_row_hash,
+        has_uuid=has_uuid,
     )
 
 
@@ -51,7 +56,7 @@ def rows_of_messages(
     changes: DataFrame,
     envelope: Envelope,
     wrap: Wrap,
-    kind: str,
+    kinds: tuple[str, str],
     *,
     has_row_hash: bool = False,
     has_uuid: bool = False,
@@ -62,7 +67,7 @@ def rows_of_messages(
         changes: rows of the output's contract, and other columns that wrap needs.
         envelope: of the messages. If it has headers, the column HEADERS is added.
         wrap: makes the messages of a record.
-        kind: Spark's type of keys and values.
+        kinds: Spark's types of keys and of values.
         has_row_hash, has_uuid: see messages().
     """
     # With Arrow, which the settings do without.
@@ -76,7 +81,7 @@ def rows_of_messages(
     more += f" {HEADERS_COLUMN}," if envelope.has_headers else ""
     more += f" {ROW_HASH} long," if has_row_hash else ""
     schema = StructType.fromDDL(
-        f"table_name string, key {kind}, value {kind},{more} number int,"
+        f"table_name string, key {kinds[0]}, value {kinds[1]},{more} number int,"
         " commit_timestamp timestamp_ltz, server_transaction_id string, record_sequence string,"
         " low_watermark timestamp_ltz"
     )

@@ -18,6 +18,8 @@ from slackwater.spark_sink.envelopes.avro_fields import (
     string_fields,
 )
 from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.types import type_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,12 @@ class TableSchema:
         columns = ((c["name"], c["type"], c["is_primary_key"]) for c in column_types)
         return TableSchema(topic, table, tuple(columns))
 
+    @staticmethod
+    def of_columns(topic: str, table: str, columns: Iterable[Column]) -> TableSchema:
+        """Return the table schema of the data change records that a table will have."""
+        named = ((c.name, type_json(c.spanner_type), c.is_key) for c in columns)
+        return TableSchema(topic, table, tuple(named))
+
 
 def key_schema(table_schema: TableSchema, namespace: str) -> Schema:
     """Return the schema of keys: a record of the primary key's columns."""
@@ -55,7 +63,7 @@ def value_schema(table_schema: TableSchema, namespace: str, envelope: Envelope) 
     fields = envelope.avro_fields(table)
     if fields is None:
         return None
-    metadata = _metadata_fields(envelope, *envelope.timestamp_names)
+    metadata = _metadata_fields(envelope, *envelope.timestamp_names, key=table.key)
     return record_schema("Envelope", {**fields, **metadata}, namespace)
 
 
@@ -67,8 +75,13 @@ def resolved_schema(namespace: str, envelope: Envelope) -> Schema:
     return record_schema("Envelope", _metadata_fields(envelope), namespace)
 
 
-def _metadata_fields(envelope: Envelope, *timestamp_names: str) -> dict[str, Schema]:
+def _metadata_fields(
+    envelope: Envelope, *timestamp_names: str, key: Schema | None = None
+) -> dict[str, Schema]:
     fields = string_fields(*timestamp_names, "resolved")
+    has_changefeed_fields = envelope.has_changefeed_options or envelope.metadata_key is not None
+    if key is not None and envelope.options.key_in_value and has_changefeed_fields:
+        fields["key"] = key
     if envelope.metadata_key is None:
         return fields
     return {envelope.metadata_key: record_schema("Apart", fields)}

@@ -31,11 +31,11 @@ class SchemaIds:
 
 
 @dataclass(frozen=True)
-class Encoder:
-    """An encoder of messages.
+class RegistryEncoder:
+    """An encoder of messages whose schemas a registry has; see messages.Encoder.
 
     Attributes:
-        envelope: an envelope from with_datetimes().
+        envelope: an envelope from for_avro().
         ids: the numbers of the tables' schemas.
         by_table: whether a topic has the messages of several tables.
     """
@@ -45,25 +45,17 @@ class Encoder:
     by_table: bool
 
     def messages(self, record: Row, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Yield the keys and values of a record's messages.
-
-        Args:
-            record: a row of the output's contract, timestamps as datetime in UTC.
-            topic: their topic.
-
-        Raises:
-            ValueError: a mod's JSON can't be parsed, or a value is not of its type.
-        """
+        """Yield the keys and values of a record's messages; see messages.Encoder."""
         table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
         ids = self.ids[table_schema]
         key, value = parsed_schemas(table_schema, self.by_table, self.envelope)
-        for body in self.envelope.bodies(record, _whole_row_events):
+        for body in self.envelope.bodies(record, whole_row_events):
             yield encode(ids.key, key, body.key), encode(ids.value, value, body.value)
 
 
-def with_datetimes(envelope: Envelope) -> Envelope:
-    """Return the same envelope with timestamps left as datetimes, which fastavro writes."""
-    options = replace(envelope.options, timestamp_format=_unchanged)
+def for_avro(envelope: Envelope) -> Envelope:
+    """Return the same envelope for fastavro: a timestamp stays a datetime, a key has its names."""
+    options = replace(envelope.options, timestamp_format=_unchanged, key_as_object=True)
     return replace(envelope, options=options)
 
 
@@ -108,7 +100,8 @@ def encode(number: int | None, schema: Any, value: Any) -> bytes | None:
     return out.getvalue()
 
 
-def _whole_row_events(record: Row) -> Iterator[Event]:
+def whole_row_events(record: Row) -> Iterator[Event]:
+    """Read the events of a record for messages in Avro."""
     return map(_whole_rows, events(record, avro_converter))
 
 

@@ -39,6 +39,7 @@ class EnvelopeOptions:
             changefeeds do; see Envelope.has_changefeed_options.
         timestamp_format: converts the timestamps of a record to those of the messages.
         key_in_value: add the key to the value; see Envelope.has_changefeed_options.
+        key_as_object: that key is an object of its columns, as in Avro, not their values' list.
         topic: the name of the topic to add to the value, in which {table} stands for the table's
             name; None to add none. See Envelope.has_changefeed_options.
         is_value_alone: the destination keeps no key beside the value, so that a value has to name
@@ -60,6 +61,7 @@ class EnvelopeOptions:
     mvcc_timestamp: bool = False
     timestamp_format: TimestampFormat = datetime_to_rfc3339
     key_in_value: bool = False
+    key_as_object: bool = False
     topic: str | None = None
     is_value_alone: bool = False
     diff: bool = False
@@ -192,7 +194,8 @@ class Envelope(ABC):
         timestamp = decimal_timestamp(us_to_ns(event.commit_us))
         fields: dict[str, Any] = dict.fromkeys(self.timestamp_names, timestamp)
         if self.options.key_in_value:
-            fields["key"] = list(self.primary_key(event).values())
+            key = self.primary_key(event)
+            fields["key"] = key if self.options.key_as_object else list(key.values())
         if self.options.topic is not None:
             fields["topic"] = table_topic(self.options.topic, event.table)
         return fields

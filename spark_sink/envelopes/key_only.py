@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from slackwater.spark_sink.envelopes.avro_fields import TableSchemas
+from collections.abc import Mapping
+
+from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
 from slackwater.spark_sink.envelopes.changefeed import METADATA_KEY
 from slackwater.spark_sink.envelopes.envelope import ModEnvelope
 from slackwater.spark_sink.envelopes.event import Event
@@ -23,5 +25,6 @@ class KeyOnly(ModEnvelope):
         value = {METADATA_KEY: self.changefeed_fields(event)} if is_alone else None
         return MessageBody(event.table, self.primary_key(event), value, is_key_list=True)
 
-    def avro_fields(self, table: TableSchemas) -> None:
-        """Return None: its messages have no value."""
+    def avro_fields(self, table: TableSchemas) -> Mapping[str, Schema] | None:  # noqa: ARG002
+        """Return None: its messages have no value; or no field beside the metadata."""
+        return {} if self.options.is_value_alone else None

@@ -68,11 +68,11 @@ class KafkaSettings(MessageSettings):
         """Return the sink; see SinkSettings."""
         topics, envelope, avro = self.topics, self.make_envelope(origin), None
         if self.confluent_schema_registry is not None:
-            from slackwater.spark_sink.avro.messages import AvroMessages
+            from slackwater.spark_sink.avro.registered_messages import RegisteredMessages
             from slackwater.spark_sink.avro.registry import SchemaRegistry
 
             registry = SchemaRegistry(self.confluent_schema_registry)
-            avro = AvroMessages(envelope, registry, by_table=not topics.has_one_per_table)
+            avro = RegisteredMessages(envelope, registry, by_table=not topics.has_one_per_table)
         place = self.make_place()
         deliveries = self._deliveries(origin.pipeline, topics)
         return MessageSink(

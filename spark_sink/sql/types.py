@@ -14,6 +14,11 @@ from slackwater.column_types import element_type, spark_type
 # A session may take TIMESTAMP for one without a zone, and any session may read a view.
 _CAST_TYPES: Final = {"TIMESTAMP": "TIMESTAMP_LTZ"}
 _WITH_YEAR: Final = ("TIMESTAMP", "DATE")
+# The codes of the types that have one of their own in Spark.
+_CODES: Final = {
+    spark_type(code): code
+    for code in ("INT64", "FLOAT64", "FLOAT32", "BOOL", "TIMESTAMP", "DATE", "NUMERIC", "BYTES")
+}
 # JSON objects of columns, as maps of the values' texts.
 VALUES: Final = "map<string, string>"
 # A text that is not JSON of the type fails. Otherwise Spark makes it NULL.
@@ -34,6 +39,19 @@ def spanner_type(type_json: str) -> str:
     except ValueError:
         return type_json
     return _type_name(type_object)
+
+
+def type_json(spanner_type: str) -> str:
+    """Return the JSON of a column's type, of those that are the same to sinks.
+
+    Args:
+        spanner_type: as the information schema spells it, in either dialect.
+    """
+    element = element_type(spanner_type)
+    if element is not None:
+        return f'{{"code":"ARRAY","array_element_type":{type_json(element)}}}'
+    text = "UUID" if spanner_type.upper() == "UUID" else "STRING"
+    return f'{{"code":"{_CODES.get(spark_type(spanner_type), text)}"}}'
 
 
 def _type_name(kind: Any) -> str:

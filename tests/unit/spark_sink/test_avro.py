@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from slackwater.spark_sink.avro.messages import AvroMessages
+from slackwater.spark_sink.avro.registered_messages import RegisteredMessages
 from slackwater.spark_sink.avro.registry import SchemaRegistry
 from slackwater.spark_sink.avro.schemas import (
     TableSchema,
@@ -29,11 +29,11 @@ from slackwater.spark_sink.avro.schemas import (
 )
 from slackwater.spark_sink.avro.types import avro_converter, avro_name, avro_schema
 from slackwater.spark_sink.avro.wire_format import (
-    Encoder,
+    RegistryEncoder,
     SchemaIds,
     encode,
+    for_avro,
     namespace,
-    with_datetimes,
 )
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions, require_whole_rows
 from slackwater.spark_sink.envelopes.registry import envelopes
@@ -69,7 +69,7 @@ def said(envelope: str, row: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Keys and values of a record's messages, written and read again."""
     wrap = made(envelope)
     shape = TableSchema.of(TOPIC, row["table_name"], row["column_types"])
-    encoder = Encoder(with_datetimes(wrap), {shape: SchemaIds(7, 7)}, by_table=False)
+    encoder = RegistryEncoder(for_avro(wrap), {shape: SchemaIds(7, 7)}, by_table=False)
     schemas = key_schema(shape, TOPIC), value_schema(shape, TOPIC, wrap)
     for key, value in encoder.messages(row, TOPIC):
         yield read(schemas[0], key), read(schemas[1], value)
@@ -267,7 +267,7 @@ def test_a_registry_with_a_password_takes_it_from_the_url_and_it_is_in_no_messag
 
 def test_a_worker_caches_the_schemas_of_the_last_epoch() -> None:
     """Each epoch's envelope comes to it pickled; another one would have them parsed again."""
-    envelope = with_datetimes(made("flat"))
+    envelope = for_avro(made("flat"))
     one, other = (cloudpickle.loads(cloudpickle.dumps(envelope)) for _ in range(2))
     assert one == other
     assert hash(one) == hash(other)
@@ -281,7 +281,7 @@ def test_resolved_messages_leave_the_latest_schema_of_a_subject_alone(envelope: 
         schema = value_schema(TableSchema.of("t", "T", COLUMNS), "t", made)
         SchemaRegistry(url).register("t-value", schema)
         # As after a restart: this client has registered nothing.
-        messages = AvroMessages(made, SchemaRegistry(url), by_table=False)
+        messages = RegisteredMessages(made, SchemaRegistry(url), by_table=False)
         value = made.resolved(1_769_850_000_123_456_500).value
         message = messages.resolved("t", value)
         assert registry.subjects == {"t-value": [1]}
@@ -295,6 +295,6 @@ def test_resolved_messages_leave_the_latest_schema_of_a_subject_alone(envelope: 
 def test_resolved_messages_have_a_schema_where_no_message_has_a_value() -> None:
     made = envelopes()["key_only"](EnvelopeOptions(ORIGIN))
     with running_registry() as (registry, url):
-        messages = AvroMessages(made, SchemaRegistry(url), by_table=False)
+        messages = RegisteredMessages(made, SchemaRegistry(url), by_table=False)
         assert messages.resolved("t", made.resolved(1).value)
         assert list(registry.subjects) == ["t-value"]

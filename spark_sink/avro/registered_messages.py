@@ -1,0 +1,76 @@
+"""Avro messages whose schemas a registry has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import fastavro
+
+from slackwater.spark_sink.avro.messages import AvroMessages
+from slackwater.spark_sink.avro.registry import SchemaRegistry
+from slackwater.spark_sink.avro.schemas import (
+    TableSchema,
+    key_schema,
+    resolved_schema,
+    value_schema,
+)
+from slackwater.spark_sink.avro.wire_format import RegistryEncoder, SchemaIds, encode, namespace
+from slackwater.spark_sink.envelopes.envelope import Envelope
+
+
+class RegisteredMessages(AvroMessages):
+    """A maker of an epoch's messages, which registers their schemas on the driver.
+
+    Args:
+        envelope: of the messages.
+        registry: takes the schemas.
+        by_table: tables share a topic. Subjects are then named after topics and records
+            (TopicRecordNameStrategy), else after topics alone (TopicNameStrategy).
+    """
+
+    def __init__(self, envelope: Envelope, registry: SchemaRegistry, *, by_table: bool) -> None:
+        super().__init__(envelope)
+        self._registry = registry
+        self._by_table = by_table
+
+    def encoder(self, schemas: Collection[TableSchema]) -> RegistryEncoder:
+        """Return the encoder of messages whose schemas are registered; see AvroMessages."""
+        ids = {each: self._register(each) for each in schemas}
+        return RegistryEncoder(self.envelope, ids, self._by_table)
+
+    def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
+        """Return the resolved message of a topic; see AvroMessages.
+
+        It has the schema of the topic's other messages, which all have its field. A schema of its
+        own would become the latest of the subject, by which consumers read the others, and against
+        which the registry checks the next one.
+        """
+        name = namespace(topic, "", by_table=self._by_table)
+        subject = self._subject(topic, name, "value")
+        latest = self._registry.latest(subject)
+        if latest is None:
+            # No message of the topic has a value.
+            schema = resolved_schema(name, self.envelope)
+            number = self._registry.register(subject, schema)
+        else:
+            number, schema = latest
+        return encode(number, fastavro.parse_schema(schema), value) or b""
+
+    def _register(self, table_schema: TableSchema) -> SchemaIds:
+        name = namespace(table_schema.topic, table_schema.table, by_table=self._by_table)
+        key = value = None
+        if self.envelope.has_key:
+            subject = self._subject(table_schema.topic, name, "key")
+            key = self._registry.register(subject, key_schema(table_schema, name))
+        schema = value_schema(table_schema, name, self.envelope)
+        if schema is not None:
+            value = self._registry.register(
+                self._subject(table_schema.topic, name, "value"), schema
+            )
+        return SchemaIds(key, value)
+
+    def _subject(self, topic: str, name: str, part: str) -> str:
+        if not self._by_table:
+            return f"{topic}-{part}"
+        return f"{topic}-{name}.{'Key' if part == 'key' else 'Envelope'}"
