@@ -10,6 +10,7 @@ from slackwater.spark_sink.avro.schemas import TableSchema
 from slackwater.spark_sink.avro.wire_format import for_avro
 from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
 from slackwater.spark_sink.envelopes.event import Row
+from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.spark_sink.message_rows import rows_of_messages
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class AvroMessages(ABC):
         schema_columns = changes.select(_TOPIC, "table_name", "column_types", "value_capture_type")
         schemas = set()
         for row in schema_columns.distinct().collect():
-            require_whole_rows(row["value_capture_type"], self.envelope, is_avro=True)
+            require_whole_rows(
+                row["value_capture_type"], self.envelope, is_avro=not self.envelope.options.strict
+            )
             schemas.add(TableSchema.of(row[_TOPIC], row["table_name"], row["column_types"]))
         return rows_of_messages(
             changes,
@@ -85,6 +88,18 @@ class AvroMessages(ABC):
             SchemaRefusedError: a schema is rejected.
             PublishError: the place of schemas can't be reached.
         """
+
+    def use(self, envelope: Envelope) -> None:
+        """Replace the envelope by one that has learned more of the tables."""
+        self.envelope = for_avro(envelope)
+
+    def heartbeat(self, topic: str, beat: MessageBody) -> tuple[bytes, bytes]:
+        """Return the key and the value of a heartbeat.
+
+        Raises:
+            SchemaRefusedError, PublishError: as encoder().
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:

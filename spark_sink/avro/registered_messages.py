@@ -7,16 +7,18 @@ from typing import Any
 
 import fastavro
 
+from slackwater.spark_sink.avro.connect import avro_of_connect
 from slackwater.spark_sink.avro.messages import AvroMessages
 from slackwater.spark_sink.avro.registry import SchemaRegistry
 from slackwater.spark_sink.avro.schemas import (
     TableSchema,
-    key_schema,
+    message_schemas,
     resolved_schema,
-    value_schema,
 )
 from slackwater.spark_sink.avro.wire_format import RegistryEncoder, SchemaIds, encode, namespace
+from slackwater.spark_sink.envelopes.connect_schema import heartbeat_schemas
 from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class RegisteredMessages(AvroMessages):
@@ -57,17 +59,28 @@ class RegisteredMessages(AvroMessages):
             number, schema = latest
         return encode(number, fastavro.parse_schema(schema), value) or b""
 
+    def heartbeat(self, topic: str, beat: MessageBody) -> tuple[bytes, bytes]:
+        """Return the key and the value of a heartbeat; see AvroMessages."""
+        schemas = heartbeat_schemas()
+        parts = []
+        for part, schema, content in (
+            ("key", schemas.key, beat.key),
+            ("value", schemas.value, beat.value),
+        ):
+            written = avro_of_connect(schema)
+            number = self._registry.register(f"{topic}-{part}", written)
+            parts.append(encode(number, fastavro.parse_schema(written), content) or b"")
+        return parts[0], parts[1]
+
     def _register(self, table_schema: TableSchema) -> SchemaIds:
-        name = namespace(table_schema.topic, table_schema.table, by_table=self._by_table)
+        topic = table_schema.topic
+        name = namespace(topic, table_schema.table, by_table=self._by_table)
         key = value = None
+        of_keys, of_values = message_schemas(table_schema, name, self.envelope)
         if self.envelope.has_key:
-            subject = self._subject(table_schema.topic, name, "key")
-            key = self._registry.register(subject, key_schema(table_schema, name))
-        schema = value_schema(table_schema, name, self.envelope)
-        if schema is not None:
-            value = self._registry.register(
-                self._subject(table_schema.topic, name, "value"), schema
-            )
+            key = self._registry.register(self._subject(topic, name, "key"), of_keys)
+        if of_values is not None:
+            value = self._registry.register(self._subject(topic, name, "value"), of_values)
         return SchemaIds(key, value)
 
     def _subject(self, topic: str, name: str, part: str) -> str:

@@ -46,22 +46,28 @@ def avro_converter(type_json: str) -> Convert:
 
 
 @lru_cache(maxsize=10_000)
+def connect_avro_converter(type_json: str) -> Convert:
+    """Return the same conversion for Kafka Connect's types, which have no times and decimals."""
+    return _checked(_of_type(parsed_type(type_json), _CONNECT_BY_CODE)[1], type_json)
+
+
+@lru_cache(maxsize=10_000)
 def _schema_and_converter(type_json: str) -> tuple[Schema, Convert]:
-    schema, convert = _of_type(parsed_type(type_json))
+    schema, convert = _of_type(parsed_type(type_json), _BY_CODE)
     return schema, _checked(convert, type_json)
 
 
-def _of_type(kind: Any) -> tuple[Schema, Convert]:
+def _of_type(kind: Any, by_code: Mapping[str, _Conversion]) -> tuple[Schema, Convert]:
     if not isinstance(kind, dict) or kind.get("type_annotation"):
         # A type with a PostgreSQL annotation differs from the GoogleSQL type whose code it has.
         return "string", _text
     if kind.get("code") == "ARRAY":
-        schema, item = _of_type(kind.get("array_element_type"))
+        schema, item = _of_type(kind.get("array_element_type"), by_code)
         return (
             {"type": "array", "items": nullable(schema)},
             lambda values: [None if v is None else item(v) for v in values],
         )
-    return _BY_CODE.get(str(kind.get("code")), ("string", _text))
+    return by_code.get(str(kind.get("code")), ("string", _text))
 
 
 def _checked(convert: Convert, type_json: str) -> Convert:
@@ -105,4 +111,7 @@ _BY_CODE: Final[Mapping[str, _Conversion]] = {
         Decimal,
     ),
     "UUID": ({"type": "string", "logicalType": "uuid"}, _text),
+}
+_CONNECT_BY_CODE: Final[Mapping[str, _Conversion]] = {
+    code: _BY_CODE[code] for code in ("INT64", "FLOAT64", "FLOAT32", "BOOL", "BYTES")
 }

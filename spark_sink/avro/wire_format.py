@@ -15,10 +15,11 @@ from typing import Any
 
 import fastavro
 
-from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
-from slackwater.spark_sink.avro.types import avro_converter, avro_name
+from slackwater.spark_sink.avro.schemas import TableSchema, message_schemas
+from slackwater.spark_sink.avro.types import avro_converter, avro_name, connect_avro_converter
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES, Event, Row, events
+from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.spark_sink.envelopes.values import Values
 
 
@@ -49,7 +50,7 @@ class RegistryEncoder:
         table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
         ids = self.ids[table_schema]
         key, value = parsed_schemas(table_schema, self.by_table, self.envelope)
-        for body in self.envelope.bodies(record, whole_row_events):
+        for body in avro_bodies(self.envelope, record):
             yield encode(ids.key, key, body.key), encode(ids.value, value, body.value)
 
 
@@ -77,9 +78,9 @@ def parsed_schemas(
 ) -> tuple[Any, Any]:
     """Return the parsed schemas of keys and values; None for values if there are none."""
     name = namespace(table_schema.topic, table_schema.table, by_table=by_table)
-    value = value_schema(table_schema, name, envelope)
+    key, value = message_schemas(table_schema, name, envelope)
     return (
-        fastavro.parse_schema(key_schema(table_schema, name)),
+        fastavro.parse_schema(key),
         None if value is None else fastavro.parse_schema(value),
     )
 
@@ -100,8 +101,24 @@ def encode(number: int | None, schema: Any, value: Any) -> bytes | None:
     return out.getvalue()
 
 
-def whole_row_events(record: Row) -> Iterator[Event]:
-    """Read the events of a record for messages in Avro."""
+def avro_bodies(envelope: Envelope, record: Row) -> Iterator[MessageBody]:
+    """Yield the messages of a record as fastavro writes them, with valid names of columns."""
+    if envelope.options.strict:
+        return map(_valid_names, envelope.bodies(record, _connect_events))
+    return envelope.bodies(record, _whole_row_events)
+
+
+def _connect_events(record: Row) -> Iterator[Event]:
+    return events(record, connect_avro_converter)
+
+
+def _valid_names(body: MessageBody) -> MessageBody:
+    rows = {name: _avro_names(body.value[name]) for name in ("before", "after") if body.value}
+    value = body.value and {**body.value, **rows}
+    return replace(body, key=_avro_names(body.key), value=value)
+
+
+def _whole_row_events(record: Row) -> Iterator[Event]:
     return map(_whole_rows, events(record, avro_converter))
 
 

@@ -171,6 +171,21 @@ class Debezium(ModEnvelope):
         """Read the events of a record: a NUMERIC and a JSON stay strings; see Envelope."""
         return events(record, connect_converter)
 
+    def connect_schemas(
+        self, table: str, column_types: Iterable[Mapping[str, Any]]
+    ) -> EventSchemas | None:
+        """Return the connector's schemas, with strict; see Envelope.
+
+        Where the table's shape is unknown, columns of its key may be NULL.
+        """
+        if not self.options.strict:
+            return None
+        columns, shape = list(column_types), self._shape(table)
+        if not shape.key:
+            key = tuple(column["name"] for column in columns if column["is_primary_key"])
+            shape = TableShape(key, nullable=key)
+        return self._schemas(table, replace(shape, columns=shape.with_columns_of(columns)), _SOURCE)
+
     def schemas(self, record: Row, keys: Values) -> EventSchemas:
         """Return the schemas of a record's messages.
 

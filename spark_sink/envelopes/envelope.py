@@ -6,13 +6,14 @@ An envelope is one module of this folder with one concrete class; registry.py fi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
 from slackwater.spark_sink.envelopes.changefeed import EnrichedProperty, decimal_timestamp
+from slackwater.spark_sink.envelopes.connect_schema import EventSchemas
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin, table_topic
 from slackwater.spark_sink.envelopes.values import (
@@ -158,6 +159,19 @@ class Envelope(ABC):
             mod_number: of the change among the record's mods.
         """
         return {}
+
+    def connect_schemas(
+        self,
+        table: str,  # noqa: ARG002
+        column_types: Iterable[Mapping[str, Any]],  # noqa: ARG002
+    ) -> EventSchemas | None:
+        """Return Kafka Connect's schemas, if messages in Avro have them; else None.
+
+        Args:
+            table: the full name.
+            column_types: of its data change records.
+        """
+        return None
 
     def heartbeat(self, token: str) -> MessageBody | None:  # noqa: ARG002
         """Return the message that a partition is read; None if the envelope has none.

@@ -75,7 +75,7 @@ class MessageSettings(EnvelopeSettings, ABC):
     def check_capture_type(self, capture_type: str) -> None:
         """Check that rows will be whole where a part of one looks whole; see SinkSettings."""
         envelope, is_avro = envelopes()[self.envelope], self.format == AVRO
-        require_whole_rows(capture_type, envelope, is_avro=is_avro)
+        require_whole_rows(capture_type, envelope, is_avro=is_avro and not self.strict)
         if self.diff and capture_type != WITH_OLD_VALUES:
             raise PartialRowError(
                 f"changes of value capture type {capture_type} lack the row before the change,"

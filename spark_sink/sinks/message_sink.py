@@ -168,6 +168,8 @@ class MessageSink(StagedByTasks):
         missing = dict.fromkeys(tables, TableShape())
         shapes = {**missing, **self._read_shapes(at), **options.shapes}
         self._envelope = replace(self._envelope, options=replace(options, shapes=shapes))
+        if self._avro is not None:
+            self._avro.use(self._envelope)
 
     def _send(self, changes: DataFrame, mark: Mark) -> None:
         topic = self._topics.of_changes()
@@ -220,11 +222,14 @@ class MessageSink(StagedByTasks):
         self._beaten_at = now_s
         for token in sorted(tokens) or [_FIRST_PARTITION]:
             beat = self._envelope.heartbeat(token)
-            if beat is not None:
-                message = beat.as_json()
-                yield ClosingMessage(
-                    topic, 0, (message.key or "").encode(), (message.value or "").encode()
-                )
+            if beat is None:
+                return
+            if self._avro is None:
+                text = beat.as_json()
+                key, value = ((part or "").encode() for part in (text.key, text.value))
+            else:
+                key, value = self._avro.heartbeat(topic, beat)
+            yield ClosingMessage(topic, 0, key, value)
 
     def _resolved_messages(
         self, spark: SparkSession, low_watermark: datetime

@@ -383,33 +383,41 @@ def changes_in(host: str, topic: str) -> list[dict[str, Any]]:
     return [value["after"] for value in values if "resolved" not in value]
 
 
-@DELIVERIES
+@pytest.mark.parametrize(
+    ("delivery", "written_in"),
+    [("exactly_once", "json"), ("at_least_once", "json"), ("exactly_once", "avro")],
+)
 def test_with_strict_a_topic_has_the_connectors_columns_headers_watermarks_and_heartbeats(
-    output: Output, kafka_broker: str, delivery: str
+    output: Output, kafka_broker: str, delivery: str, written_in: str
 ) -> None:
-    base = f"strict-{delivery}"
+    base = f"strict-{delivery}-{written_in}"
     shape = TableShape(("Id",), {"Id": "INT64", "Note": "STRING(9)", "Seen": "TIMESTAMP"})
     beats = f"__debezium-heartbeat.{base}"
-    settings = {
-        "topic": f"{base}.{{table}}",
-        "envelope": "debezium",
-        "strict": True,
-        "resolved": "0s",
-        "heartbeats_topic": beats,
-        "delivery": delivery,
-    }
+    with running_registry() as (registry, url):
+        settings = {
+            "topic": f"{base}.{{table}}",
+            "envelope": "debezium",
+            "strict": True,
+            "resolved": "0s",
+            "heartbeats_topic": beats,
+            "delivery": delivery,
+            **(
+                {"format": "avro", "confluent_schema_registry": url} if written_in == "avro" else {}
+            ),
+        }
 
-    def sink() -> MessageSink:
-        made = output.sink(**settings)
-        made.use_shapes(lambda _: {"Orders": shape})
-        return made
+        def sink() -> MessageSink:
+            made = output.sink(**settings)
+            made.use_shapes(lambda _: {"Orders": shape})
+            return made
 
-    output.write(sink(), 1, insert(1, at=0.5, capture="NEW_VALUES"))
-    # Another process has not seen the table's records.
-    output.write(sink(), 2)
+        output.write(sink(), 1, insert(1, at=0.5, capture="NEW_VALUES"))
+        # Another process has not seen the table's records.
+        output.write(sink(), 2)
+        decode = avro_decoder(registry.schemas) if written_in == "avro" else json.loads
     of_table = [m for ms in read_topics(kafka_broker, f"{base}.Orders").values() for m in ms]
     headers_of = [dict(cast(list[tuple[str, bytes]], m.headers())) for m in of_table]
-    values = list(zip((json.loads(m.value() or b"") for m in of_table), headers_of, strict=True))
+    values = list(zip((decode(m.value() or b"") for m in of_table), headers_of, strict=True))
     ((change, headers),) = [(v, h) for v, h in values if v["op"] == "c"]
     assert change["after"] == {"Id": 1, "Note": "", "Seen": None}
     assert headers["__debezium.context.connectorName"] == output.pipeline.encode()
@@ -423,5 +431,5 @@ def test_with_strict_a_topic_has_the_connectors_columns_headers_watermarks_and_h
     marks = {value["source"]["low_watermark"] for value, _ in watermarks}
     assert marks == {datetime_to_ns(AT + timedelta(seconds=s)) // 1_000_000 for s in (1, 2)}
     # The second process beats at once, though no partition has records.
-    tokens = [json.loads(m.key() or b"") for m in read_topics(kafka_broker, beats)[beats, 0]]
+    tokens = [decode(m.key() or b"") for m in read_topics(kafka_broker, beats)[beats, 0]]
     assert tokens == [{"partitionToken": "partition"}, {"partitionToken": "Parent0"}]

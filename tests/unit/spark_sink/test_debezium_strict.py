@@ -5,16 +5,35 @@ The connector's own classes made them (tests/support/debezium_connector.py).
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import fastavro
 import pytest
 
+from slackwater.spark_sink.avro.connect import avro_of_connect
+from slackwater.spark_sink.avro.schemas import TableSchema
+from slackwater.spark_sink.avro.wire_format import (
+    RegistryEncoder,
+    SchemaIds,
+    for_avro,
+    parsed_schemas,
+)
 from slackwater.spark_sink.envelopes.debezium import Debezium
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import table_topic
-from tests.support.debezium_connector import CASES, MESSAGES, Changes, all_messages, compact
+from tests.support.debezium_connector import (
+    CASES,
+    MESSAGES,
+    Changes,
+    all_messages,
+    compact,
+    without_clock,
+)
 from tests.support.row_changes import ORIGIN, WATERMARK_MS
 
 EXPECTED = json.loads(MESSAGES.read_text())
@@ -22,12 +41,22 @@ TOPIC = f"{ORIGIN.pipeline}.{{table}}"
 HEARTBEATS = f"__debezium-heartbeat.{ORIGIN.pipeline}"
 
 
-def ours(changes: Changes) -> Iterator[dict[str, Any]]:
-    envelope = Debezium(
-        EnvelopeOptions(
-            ORIGIN, tombstones=True, schemas_enable=True, strict=True, shapes=changes.shapes
-        )
+PARTS = ("key", "value")
+
+
+def strict_envelope(changes: Changes, *, schemas_enable: bool) -> Debezium:
+    options = EnvelopeOptions(
+        ORIGIN,
+        tombstones=True,
+        schemas_enable=schemas_enable,
+        strict=True,
+        shapes=changes.shapes,
     )
+    return Debezium(options)
+
+
+def ours(changes: Changes) -> Iterator[dict[str, Any]]:
+    envelope = strict_envelope(changes, schemas_enable=True)
     for record in changes.records:
         for message in envelope.messages(record):
             topic = table_topic(TOPIC, message.table or "")
@@ -44,8 +73,12 @@ def read(
     topic: str, key: str | None, value: str | None, headers: Mapping[str, str]
 ) -> dict[str, Any]:
     parts = {"key": key and json.loads(key), "value": value and json.loads(value)}
+    in_avro = {
+        f"avro_{name}": message and avro_of_connect(message["schema"])
+        for name, message in parts.items()
+    }
     # Kafka Connect's task adds this one as it takes a message from the queue.
-    return {**parts, "topic": topic, "headers": headers.keys() - {"pollAtTimestamp"}}
+    return {**parts, **in_avro, "topic": topic, "headers": headers.keys() - {"pollAtTimestamp"}}
 
 
 def in_order(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -62,6 +95,44 @@ def test_messages_are_the_connectors(case: str) -> None:
     made = compact(ours(CASES[case]))
     assert in_order(made["messages"]) == in_order(EXPECTED[case]["messages"])
     assert made["schemas"] == EXPECTED[case]["schemas"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_messages_in_avro_say_what_those_in_json_do(case: str) -> None:
+    changes = CASES[case]
+    envelope = for_avro(strict_envelope(changes, schemas_enable=False))
+    in_json = strict_envelope(changes, schemas_enable=False)
+    for record in changes.records:
+        table_schema = TableSchema.of("t", record["table_name"], record["column_types"])
+        encoder = RegistryEncoder(envelope, {table_schema: SchemaIds(1, 2)}, by_table=False)
+        schemas = parsed_schemas(table_schema, False, envelope)
+        written = zip(encoder.messages(record, "t"), in_json.messages(record), strict=True)
+        for parts, message in written:
+            read_back = [
+                data and plain(fastavro.schemaless_reader(io.BytesIO(data[5:]), schema, None))
+                for data, schema in zip(parts, schemas, strict=True)
+            ]
+            texts = [text and json.loads(text) for text in (message.key, message.value)]
+            assert without_clock(dict(zip(PARTS, read_back, strict=True))) == without_clock(
+                dict(zip(PARTS, texts, strict=True))
+            )
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    match value:
+        case dict():
+            return {name: plain(item) for name, item in value.items()}
+        case list():
+            return [plain(item) for item in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case float() if not math.isfinite(value):
+            return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+        case float():
+            # A float has some seven digits.
+            return float(f"{value:.7g}")
+    return value
 
 
 @pytest.mark.long

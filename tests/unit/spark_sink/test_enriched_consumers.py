@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
-from slackwater.spark_sink.avro.wire_format import Encoder, SchemaIds, with_datetimes
+from slackwater.spark_sink.avro.wire_format import RegistryEncoder, SchemaIds, for_avro
 from slackwater.spark_sink.envelopes.enriched_schema import enriched_schemas
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Message, dumps
@@ -297,9 +297,9 @@ def avro(kind: str, **options: Any) -> tuple[Any, Any]:
     row = record(
         "foo", FOO_TYPES, ["a"], before, after, value_capture_type="NEW_ROW_AND_OLD_VALUES"
     )
-    envelope = with_datetimes(envelopes()["enriched"](EnvelopeOptions(ORIGIN, **options)))
+    envelope = for_avro(envelopes()["enriched"](EnvelopeOptions(ORIGIN, **options)))
     table = TableSchema.of("foo", "foo", row["column_types"])
-    encoder = Encoder(envelope, {table: SchemaIds(7, 7)}, by_table=False)
+    encoder = RegistryEncoder(envelope, {table: SchemaIds(7, 7)}, by_table=False)
     ((key, value),) = encoder.messages(row, "foo")
     return read(key_schema(table, "foo"), key), read(value_schema(table, "foo", envelope), value)
 
