@@ -24,6 +24,7 @@ from slackwater.pipeline.source import (
     check_new,
     check_omissions,
     check_shown_changes,
+    columns_of_new_types,
     connect,
 )
 from slackwater.pipeline.spark.java import find_java
@@ -89,6 +90,7 @@ def checks(settings: Settings) -> Iterator[Check]:
             return settings.source.start
 
         yield _check("start", start)
+        yield _check("column types", lambda: _check_types(sources[0]))
         if settings.filter != FilterSettings():
             yield _check("filter", lambda: _check_filter(settings, sources[0]))
         if settings.sink.needs_all_changes:
@@ -123,6 +125,14 @@ def _check_filter(settings: Settings, source: SourceHandle) -> str:
         )
     passing = tables_to_read(tables, filter_of(settings))
     return f"{len(passing)} of {len(tables)} watched tables"
+
+
+def _check_types(source: SourceHandle) -> str:
+    new_types = columns_of_new_types(source)
+    if not new_types:
+        return "no new types"
+    named = (f"{new['table']}.{new['column']} {new['type']}" for new in new_types)
+    return f"{len(new_types)} columns stay texts, as Spanner sends them: {', '.join(named)}"
 
 
 def _check_schema_changes(source: SourceHandle) -> str:

@@ -27,7 +27,7 @@ from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import CatchUp, catch_up, retention_used
 from slackwater.pipeline.condition import condition
 from slackwater.pipeline.lease_holder import has_dead_owner
-from slackwater.pipeline.source import connect
+from slackwater.pipeline.source import columns_of_new_types, connect
 from slackwater.printing import in_one_line
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import states
@@ -53,11 +53,13 @@ class _Answer:
         clock_ns: Spanner's clock; None without an answer.
         retention_ns: how long the change stream keeps records; None without an answer, or if
             Spanner does not say.
+        new_types: the watched columns of new types; see columns_of_new_types().
         problem: why there is none, as a sentence without the period.
     """
 
     clock_ns: int | None = None
     retention_ns: int | None = None
+    new_types: Sequence[Mapping[str, str]] = ()
     problem: str | None = None
 
 
@@ -121,6 +123,7 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
             "late_records": sum(epoch.late_records for epoch in epochs),
             "transactions": sum(epoch.transactions for epoch in epochs),
             "last_epoch": epoch_fields(epochs[-1]) if epochs else None,
+            "columns_of_new_types": list(answer.new_types),
             "gaps": [gap_fields(gap) for gap in gaps(store, settings.pipeline)],
         }
 
@@ -136,7 +139,8 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
             source = connect(settings)
             with closing(source.connection) as connection:
                 clock_ns = connection.strong_read_timestamp_ns()
-            answers[number] = _Answer(clock_ns, source.description.retention_ns)
+                new_types = columns_of_new_types(source)
+            answers[number] = _Answer(clock_ns, source.description.retention_ns, new_types)
         except ReaderError as error:
             answers[number] = _Answer(problem=error.message.rstrip("."))
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
 
+from slackwater.column_types import is_of_a_new_type
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
-from slackwater.reader.database.watched_tables import watched_tables
+from slackwater.reader.database.watched_tables import Table, watched_tables
 from slackwater.reader.errors import ReaderError, UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
@@ -96,6 +97,27 @@ def connect(settings: Settings) -> SourceHandle:
     options = source_options(settings)
     connection = Connection(options.change_stream)
     return SourceHandle(connection, read_change_stream_info(connection), options)
+
+
+def columns_of_new_types(source: SourceHandle) -> list[dict[str, str]]:
+    """Return the watched columns whose values stay texts: their types are new to Slackwater.
+
+    Each has the fields table, column and type.
+
+    Raises:
+        ReaderError: Spanner can't be read.
+    """
+    return of_new_types(watched_tables(source.connection, source.description.dialect))
+
+
+def of_new_types(tables: Iterable[Table]) -> list[dict[str, str]]:
+    """Return such columns of some tables."""
+    return [
+        {"table": table.name, "column": column, "type": kind}
+        for table in tables
+        for column, kind in table.columns.items()
+        if is_of_a_new_type(kind)
+    ]
 
 
 def capture_type(info: ChangeStreamInfo) -> str:

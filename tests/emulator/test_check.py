@@ -34,6 +34,7 @@ def test_a_right_set_up_is_said_to_be_so(stream: ChangeStream, tmp_path: Path) -
     results = checked(stream, tmp_path, {"filter": tables, "http": {"listen": "127.0.0.1:0"}})
     assert [check.problem for check in results.values()] == [None] * len(results)
     assert results["filter"].detail == "2 of 3 watched tables"
+    assert results["column types"].detail == "no new types"
     assert list(tmp_path.iterdir()) == []
 
 
