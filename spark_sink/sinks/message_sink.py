@@ -121,8 +121,10 @@ class MessageSink(StagedByTasks):
         message_bytes = self._staging.message_bytes(epoch_id)
         is_small = message_bytes is not None and message_bytes <= _SMALL_BYTES_MAX
         mark = Mark(low_watermark, epoch_id, is_small=is_small)
-        tokens = self._staging.distinct(epoch_id, _PARTITION) if self._topics.heartbeats else ()
+        tokens: Collection[str] = ()
         if summary.written:
+            if self._topics.heartbeats is not None:
+                tokens = self._staging.distinct(epoch_id, _PARTITION)
             self._prepare_tables(self._staging, epoch_id, low_watermark)
             self._send(self._staging.read_staged(spark, epoch_id), mark)
         self._staging.discard(epoch_id)

@@ -158,6 +158,9 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "a minute or two": "spark_sink/kafka/transaction.py::_TIMEOUT_S: Final = 60.0",
         "100 bytes": "spark_sink/kafka/dead_letters.py::_OVERHEAD_BYTES: Final = 100",
     },
+    "from-debezium.md": {
+        "every five minutes": "spark_sink/sinks/message_sink.py::_IDLE_HEARTBEAT_S: Final = 300.0",
+    },
     "pubsub.md": {
         "over 10 MB": "spark_sink/pubsub/service.py::_REQUEST_BYTES_MAX: Final = 10_000_000",
         "or 9 MB": "spark_sink/pubsub/publisher.py::_REQUEST_BYTES_MAX: Final = 9_000_000",
