@@ -21,7 +21,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "iceberg": ("pyiceberg",),
     "kafka": ("confluent_kafka", "fastavro"),
     "bigquery": ("google.cloud.bigquery", "google.cloud.bigquery_storage_v1"),
-    "pubsub": ("google.pubsub_v1",),
+    "pubsub": ("google.pubsub_v1", "fastavro"),
     "ducklake": ("duckdb", "duckdb_extension_ducklake"),
     "postgres": ("adbc_driver_postgresql", "psycopg"),
     "spanner-store": ("google.cloud.sqlalchemy_spanner",),

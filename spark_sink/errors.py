@@ -10,7 +10,7 @@ SinkError
 |- AsOfTimeError         user: an output does not go back to a time
 |- PartialRowError       user: a change lacks the whole row, which the format needs
 |- UnknownChangesError   user: an update does not tell which columns it changed
-|- SchemaRefusedError    user: the schema registry rejects a schema
+|- SchemaRefusedError    user: a schema registry rejects a schema, or a topic's does not fit
 |- ClientSettingError    user: a setting of Kafka's client can't be used
 |- MessageRefusedError   user: Kafka or Pub/Sub refuses a message, a topic or a right
 |- NotPermittedError     tried again, exit code 2: a service misses a right, or credentials
@@ -70,7 +70,7 @@ class UnknownChangesError(SinkError, UserError):
 
 
 class SchemaRefusedError(SinkError, UserError):
-    """The schema registry rejects a schema: by its compatibility rule, or for lack of rights."""
+    """A schema registry rejects a schema, or a topic has none that fits: the message says why."""
 
 
 class ClientSettingError(SinkError, UserError):

@@ -183,7 +183,8 @@ def message_of(row: Row, shared: str) -> Any:
     from google.pubsub_v1.types import PubsubMessage
 
     message = PubsubMessage.pb(PubsubMessage())
-    message.data = (row["value"] or "").encode()
+    value = row["value"] or ""
+    message.data = value if isinstance(value, bytes) else value.encode()
     message.ordering_key = shared
     attributes = message.attributes
     attributes["table"] = row["table_name"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -17,14 +18,20 @@ from slackwater.spark_sink.errors import (
     MessageRefusedError,
     NotPermittedError,
     PublishError,
+    SchemaRefusedError,
     SinkError,
 )
+from slackwater.spark_sink.pubsub.topic_schema import DELETED, Topic, TopicSchema
 
 if TYPE_CHECKING:
-    from google.pubsub_v1.types import PubsubMessage
+    from google.pubsub_v1.types import PubsubMessage, SchemaSettings
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 _PUBLISHER: Final = "/google.pubsub.v1.Publisher/"
+_GET_SCHEMA: Final = "/google.pubsub.v1.SchemaService/GetSchema"
+_PUBLISHER_ROLE: Final = "roles/pubsub.publisher"
+# Of topics and their schemas, at which publishers may not look.
+_VIEWER: Final = "roles/pubsub.viewer"
 _REQUEST_BYTES_MAX: Final = 10_000_000
 # Of a quota that is used up, most of all: the whole epoch would be sent again.
 _PATIENCE_S: Final = 300.0
@@ -98,20 +105,27 @@ class Service:
         self._call("Publish", request, PublishResponse, topic)
 
     def require_topic(self, topic: str) -> None:
-        """Ask whether there is a topic that may be published to.
+        """Ask whether there is a topic that may be published to, and that takes any JSON.
 
         Raises:
+            SchemaRefusedError: it has a schema, which plain JSON does not match.
             MessageRefusedError, PublishError: as publish().
         """
         from google.iam.v1.iam_policy_pb2 import (  # type: ignore[import-untyped]
             TestIamPermissionsRequest,
             TestIamPermissionsResponse,
         )
-        from google.pubsub_v1.types import GetTopicRequest, Topic
 
-        request = GetTopicRequest.pb(GetTopicRequest(topic=self.path(topic)))
         try:
-            self._call("GetTopic", request, Topic, topic)
+            schema = self.topic_schema(topic)
+            # JSON may be that of protocol buffers.
+            if schema is not None and (schema.is_avro or not schema.is_json):
+                raise SchemaRefusedError(
+                    f"Pub/Sub topic {topic} has the schema {schema.name}, and format json makes"
+                    " messages without one.",
+                    "Set sink.format to avro, choose a topic without a schema, or take the schema"
+                    f" from this one: {Topic(topic, self.project).detach()}",
+                )
         except NotPermittedError:
             # Who may publish may not look at a topic, but may ask for his own rights.
             right = "pubsub.topics.publish"
@@ -121,8 +135,55 @@ class Service:
             if right not in answer.permissions:
                 raise
 
-    def _call(self, method: str, request: Any, answer: Any, topic: str) -> Any:
-        """Return the answer of a call; its type is a protocol buffer's, or a wrapper's."""
+    def topic_schema(self, topic: str) -> TopicSchema | None:
+        """Return the schema by which a topic takes messages; None if it takes any.
+
+        Raises:
+            SchemaRefusedError: the schema was deleted.
+            NotPermittedError: the right to look at topics or schemas is missing.
+            MessageRefusedError, PublishError: as publish().
+        """
+        from google.pubsub_v1 import types
+
+        asked = types.GetTopicRequest.pb(types.GetTopicRequest(topic=self.path(topic)))
+        settings = self._call("GetTopic", asked, types.Topic, topic, _VIEWER).schema_settings
+        return self._schema_of(topic, settings) if settings.schema else None
+
+    def _schema_of(self, topic: str, settings: SchemaSettings) -> TopicSchema:
+        from google.pubsub_v1 import types
+
+        revision, schema = settings.last_revision_id, None
+        name = f"{settings.schema}@{revision}" if revision else settings.schema
+        asked = types.GetSchemaRequest(name=name, view=types.SchemaView.FULL)
+        request = types.GetSchemaRequest.pb(asked)
+        if settings.schema != DELETED:
+            with suppress(MessageRefusedError):
+                schema = self._call(_GET_SCHEMA, request, types.Schema, topic, _VIEWER)
+        if schema is None:
+            raise SchemaRefusedError(
+                f"Pub/Sub topic {topic}: its schema {name} was deleted.",
+                "Let it have another, or none: " + Topic(topic, self.project).detach(),
+            )
+        return TopicSchema(
+            settings.schema,
+            settings.encoding == types.Encoding.JSON,
+            schema.definition,
+            schema.type_ == types.Schema.Type.AVRO,
+            bool(revision),
+        )
+
+    def _call(
+        self, method: str, request: Any, answer: Any, topic: str, role: str = _PUBLISHER_ROLE
+    ) -> Any:
+        """Return the answer of a call; its type is a protocol buffer's, or a wrapper's.
+
+        Args:
+            method: its name, of the publisher's service unless it begins with a slash.
+            request: a protocol buffer.
+            answer: the type of the answer.
+            topic: that the call is about.
+            role: that has the right to it.
+        """
         kind = type(answer.pb(answer())) if hasattr(answer, "pb") else answer
         name = method if method.startswith("/") else f"{_PUBLISHER}{method}"
         try:
@@ -138,9 +199,9 @@ class Service:
                 reraise=True,
             )(stub, request, timeout=_CALL_S_MAX)
         except (grpc.RpcError, GoogleAuthError) as error:
-            raise self._typed(error, topic) from error
+            raise self._typed(error, topic, role) from error
 
-    def _typed(self, error: Any, topic: str) -> SinkError:
+    def _typed(self, error: Any, topic: str, role: str) -> SinkError:
         if isinstance(error, GoogleAuthError):
             return NotPermittedError(f"Pub/Sub: {error}.", _PROVIDE_CREDENTIALS)
         code = error.code()
@@ -148,9 +209,11 @@ class Service:
         if code is grpc.StatusCode.UNAUTHENTICATED:
             return NotPermittedError(f"Pub/Sub: {said}", _PROVIDE_CREDENTIALS)
         if code is grpc.StatusCode.PERMISSION_DENIED:
+            # A schema has no topic's rights.
+            where = f"project {self.project}" if role == _VIEWER else self.path(topic)
             return NotPermittedError(
                 f"Pub/Sub topic {topic}: {said}",
-                f"Grant roles/pubsub.publisher on {self.path(topic)} to the pipeline's account",
+                f"Grant {role} on {where} to the pipeline's account",
             )
         # A proxy may have answered in Pub/Sub's place with any other code.
         if code not in _REFUSALS:
@@ -163,7 +226,10 @@ class Service:
             command = f"gcloud pubsub topics create {topic} --project {self.project}"
             hint = f"Create it: {command}{_ASIDE}"
         else:
-            hint = f"Change sink.topic, the topic's schema or the record{_ASIDE}"
+            hint = (
+                "If the topic has a schema, set sink.format to avro: `slackwater check` says what"
+                f" the schema lacks. Otherwise change sink.topic or the record{_ASIDE}"
+            )
         return MessageRefusedError(
             f"Pub/Sub topic {topic}: {said}", hint, code=code.name, topic=topic
         )

@@ -17,7 +17,7 @@ from slackwater.spark_sink.envelopes.message import Origin, table_topic
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.errors import TableNameError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import JSON
+from slackwater.spark_sink.formats import AVRO, JSON
 from slackwater.spark_sink.messaging.topics import Topics
 from slackwater.spark_sink.pubsub.ordering import Ordering
 from slackwater.spark_sink.sinks.message_settings import MessageSettings
@@ -26,9 +26,12 @@ from slackwater.spark_sink.sql.columns import Column
 
 if TYPE_CHECKING:
     from slackwater.spark_sink.pubsub.service import Service
+    from slackwater.spark_sink.pubsub.topic_messages import TopicMessages
 
 _HOST: Final = "pubsub.googleapis.com"
 _EMULATOR_VARIABLE: Final = "PUBSUB_EMULATOR_HOST"
+# No schema depends on it.
+_NO_ORIGIN: Final = Origin("", "", "", "", "")
 # https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names
 _NAME: Final = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
 
@@ -64,7 +67,7 @@ class PubSubSettings(MessageSettings):
         compression: requests are sent with gzip.
     """
 
-    formats = (JSON,)
+    formats = (JSON, AVRO)
 
     kind: str = "pubsub"
     project: Annotated[str, Field(pattern=r"^[a-z0-9.:-]+$")]
@@ -109,8 +112,15 @@ class PubSubSettings(MessageSettings):
             self.make_envelope(origin),
             [PubSubDelivery(publisher, place)],
             record_filter,
+            self._avro_messages(origin) if self.format == AVRO else None,
             has_uuid=True,
         )
+
+    def _avro_messages(self, origin: Origin) -> TopicMessages:
+        from slackwater.spark_sink.pubsub.topic_messages import TopicMessages
+
+        sets_aside = self.bad_records == "dead_letter"
+        return TopicMessages(self.make_envelope(origin), self.service(), sets_aside=sets_aside)
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope; a message has no key beside its value."""
@@ -119,17 +129,26 @@ class PubSubSettings(MessageSettings):
         return replace(envelope, options=options)
 
     def check(self) -> None:
-        """Ask for the topics whose names are known; see SinkSettings."""
+        """Ask for the topics of JSON whose names are known; see SinkSettings."""
         super().check()
         service, topics = self.service(), self.topics
-        for topic in (topics.watermarks, None if topics.has_one_per_table else topics.changes):
+        is_known = not topics.has_one_per_table and self.format == JSON
+        for topic in (topics.watermarks, topics.changes if is_known else None):
             if topic is not None:
                 service.require_topic(topic)
 
     def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
         """Ask also for each table's topic; see SinkSettings."""
         super().check_tables(tables)
-        if self.topics.has_one_per_table:
+        if self.format == AVRO:
+            # With fastavro, which comes with Google's client.
+            from slackwater.spark_sink.avro.schemas import TableSchema
+
+            avro = self._avro_messages(_NO_ORIGIN)
+            for table, columns in tables.items():
+                topic = table_topic(self.topic, table)
+                avro.require_schema(TableSchema.of_columns(topic, table, columns))
+        elif self.topics.has_one_per_table:
             service = self.service()
             for table in tables:
                 service.require_topic(table_topic(self.topic, table))
@@ -140,6 +159,22 @@ class PubSubSettings(MessageSettings):
             raise ValueError(
                 f"ordering key goes with an envelope whose messages have a key, not {self.envelope}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _topic_of_schema(self) -> Self:
+        has_one_schema = not envelopes()[self.envelope].has_key
+        if self.format == AVRO and not (self.topics.has_one_per_table or has_one_schema):
+            raise ValueError(
+                "a topic has one schema, and each table another: format avro goes with a topic for"
+                " each table, such as spanner-{table}, or with envelope record"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _strict_is_json(self) -> Self:
+        if self.strict and self.format == AVRO:
+            raise ValueError("strict goes with format json")
         return self
 
     @model_validator(mode="after")

@@ -7,8 +7,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,10 +15,8 @@ import pytest
 from google.pubsub_v1.types import PubsubMessage
 from pydantic import ValidationError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from slackwater.endpoint import EndpointError, plaintext
-from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.errors import (
     MessageRefusedError,
@@ -28,64 +24,25 @@ from slackwater.spark_sink.errors import (
     PublishError,
     TableNameError,
 )
-from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.pubsub import service
 from slackwater.spark_sink.pubsub.publisher import Publisher
-from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sinks.pubsub import PubSubSettings
-from tests.support.epoch_rows import frame, record
+from tests.support.epoch_rows import frame
 from tests.support.grpc_servers import answering
 from tests.support.pubsub import PROJECT, PubSubEmulator
 from tests.support.pubsub import pubsub as pubsub
+from tests.support.pubsub_output import AT, Output, change
+from tests.support.pubsub_output import output as output
 
 pytestmark = pytest.mark.timeout(300)
-AT = datetime(2026, 1, 31, 9, tzinfo=UTC)
-COLUMNS = {"Id": "INT64", "Note": "STRING"}
 _NUMBERS = itertools.count(1)
 _LOST_ANSWERS = (None, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL)
-
-
-class Output:
-    """The output of one pipeline; each sink() is the sink of another process of it."""
-
-    def __init__(self, session: SparkSession, folder: Path) -> None:
-        self.session, self.folder = session, folder
-
-    def sink(self, **settings: Any) -> MessageSink:
-        values = {"checkpoint": str(self.folder / "checkpoint"), "project": PROJECT, **settings}
-        origin = Origin("orders", "p", "i", "d", "Everything")
-        return PubSubSettings.model_validate(values).make_sink(origin, RecordFilter())
-
-    def write(self, sink: MessageSink, epoch_id: int, *records: Any) -> None:
-        """Write an epoch that ends so many seconds after AT."""
-        summary = sink.stage(frame(self.session, records), epoch_id)
-        sink.publish(self.session, epoch_id, summary, AT + timedelta(seconds=epoch_id))
-
-    def dead_letters(self) -> list[dict[str, Any]]:
-        files = self.folder.glob("checkpoint-staging/_dead_letters/*/*.json")
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-@pytest.fixture
-def output(session: SparkSession, pubsub: PubSubEmulator, tmp_path: Path) -> Output:
-    del pubsub
-    return Output(session, tmp_path)
 
 
 def new_topic(pubsub: PubSubEmulator) -> str:
     topic = f"changes-{next(_NUMBERS)}"
     pubsub.create(topic)
     return topic
-
-
-def change(
-    key: int, *, at: int, table: str = "Orders", note: str = "", kind: str = "INSERT"
-) -> Any:
-    """Return the record of a change, so many microseconds after AT."""
-    values = {} if kind == "DELETE" else {"Note": note}
-    return record(
-        kind, [({"Id": str(key)}, values, {})], COLUMNS, at=at, table=table, capture="NEW_ROW"
-    )
 
 
 def uuids(messages: list[PubsubMessage]) -> list[str]:
@@ -334,7 +291,7 @@ def test_a_service_that_does_not_answer_is_the_worlds_fault(
         ({"endpoint": "https://us-east1-pubsub.googleapis.com"}, "is not HOST or HOST:PORT"),
         ({"ordering": "key", "envelope": "record"}, "an envelope whose messages have a key"),
         ({"ordering": "none", "topic": "a b"}, "must match|should match"),
-        ({"format": "avro"}, "not a format of kind pubsub"),
+        ({"format": "orc"}, "not a format of kind pubsub"),
     ],
 )
 def test_settings_that_can_not_be_are_refused(settings: dict[str, str], reason: str) -> None:

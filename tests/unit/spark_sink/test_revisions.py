@@ -63,10 +63,11 @@ def test_a_column_that_lacks_is_named_once_for_a_record_that_stands_twice() -> N
     assert looked.lacking == ("before.B",)
     after = {"Id": 1, "A": None, "B": None}
     out = io.BytesIO()
-    revision = fastavro.parse_schema(json.loads(looked.definition))
+    revision: Any = fastavro.parse_schema(json.loads(looked.definition))
     fastavro.schemaless_writer(out, revision, {"after": after})
     out.seek(0)
-    assert fastavro.schemaless_reader(out, revision, None)["after"] == after
+    value: Any = fastavro.schemaless_reader(out, revision, None)
+    assert value["after"] == after
 
 
 @pytest.mark.parametrize(
