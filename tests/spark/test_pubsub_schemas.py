@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,11 +17,14 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 from google.iam.v1 import iam_policy_pb2  # type: ignore[import-untyped]
 from google.pubsub_v1.types import PubsubMessage
 from pydantic import ValidationError
 
 from slackwater.own_error import OwnError
+from slackwater.reader.change_stream import Dialect
+from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.avro.schemas import TableSchema
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import envelopes
@@ -34,17 +38,29 @@ from slackwater.spark_sink.pubsub import topic_messages
 from slackwater.spark_sink.pubsub.topic_messages import TopicMessages
 from slackwater.spark_sink.sinks.pubsub import PubSubSettings
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.testing.emulator_database import update_ddl
+from slackwater.timestamp import format_rfc3339
+from tests.spark.test_avro import same
+from tests.support import mixed_load, services
+from tests.support.command_line import slackwater
+from tests.support.emulators import NewDatabase
 from tests.support.grpc_servers import answering
+from tests.support.mixed_load import MixedLoad
 from tests.support.pubsub import PROJECT, PubSubEmulator
 from tests.support.pubsub import pubsub as pubsub
 from tests.support.pubsub_output import COLUMNS, Output, change
 from tests.support.pubsub_output import output as output
+from tests.support.table_rows import spanner_rows
 from tests.unit.spark_sink.test_envelopes import record
 
 pytestmark = pytest.mark.timeout(300)
 WIDER = {**COLUMNS, "Sum": "NUMERIC"}
 ENCODINGS = pytest.mark.parametrize("encoding", ["BINARY", "JSON"])
 _NUMBERS = itertools.count(1)
+_ADDED_COLUMN = {
+    Dialect.GOOGLE_STANDARD_SQL: f"ALTER TABLE {mixed_load.ALBUMS} ADD COLUMN Score FLOAT64",
+    Dialect.POSTGRESQL: f'ALTER TABLE "{mixed_load.ALBUMS}" ADD COLUMN "Score" float8',
+}
 
 
 def settings_of(**values: Any) -> PubSubSettings:
@@ -351,3 +367,68 @@ def test_a_right_that_is_missing_is_named_with_its_role(
         pubsub.create(plain := f"plain-{next(_NUMBERS)}")
         settings_of(topic=plain, format="json").check()
     assert pubsub.pull(topic) == []
+
+
+@pytest.mark.usefixtures("commands_here")
+@pytest.mark.parametrize("dialect", [Dialect.GOOGLE_STANDARD_SQL, Dialect.POSTGRESQL], ids=str)
+def test_topics_made_by_the_programs_own_commands_get_the_rows_of_all_types(
+    dialect: Dialect, new_database: NewDatabase, pubsub: PubSubEmulator, tmp_path: Path
+) -> None:
+    statements = mixed_load.ddl(dialect, "NEW_ROW_AND_OLD_VALUES")
+    stream = new_database(dialect, statements, mixed_load.CHANGE_STREAM)
+    start_ns = Connection(stream).strong_read_timestamp_ns()
+    values = services.settings(stream, tmp_path / "out", format_rfc3339(start_ns))
+    prefix = f"rows-{next(_NUMBERS)}"
+    values["sink"] = {
+        "kind": "pubsub",
+        "format": "avro",
+        "project": PROJECT,
+        "topic": f"{prefix}-{{table}}",
+        "envelope": "flat",
+        "checkpoint": str(tmp_path / "out" / "checkpoint"),
+    }
+    config = tmp_path / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(values))
+
+    def until_permitted(*command: str) -> list[str]:
+        """Run a command and what it prints, until it ends well; return what was run."""
+        ran: list[str] = []
+        while True:
+            done = slackwater(command[0], "-c", str(config), *command[1:])
+            if done.returncode == 0:
+                return ran
+            assert done.returncode == 2, done.stderr
+            [remedy] = set(re.findall("gcloud pubsub schemas .*", done.stdout + done.stderr))
+            assert remedy not in ran
+            pubsub.run_commands(remedy, tmp_path / "gcloud")
+            ran.append(remedy)
+
+    assert len(until_permitted("check")) == len(mixed_load.TABLES)
+    topics = {table: f"{prefix}-{table}" for table in mixed_load.TABLES}
+    for topic in topics.values():
+        pubsub.subscribe(topic)
+    load = MixedLoad(stream, dialect, seed=5)
+    for _ in range(40):
+        load.transaction()
+    assert until_permitted("run", "--until-caught-up") == []
+    update_ddl(stream, [_ADDED_COLUMN[dialect]])
+    for _ in range(40):
+        load.transaction()
+    [revision] = until_permitted("run", "--until-caught-up")
+    assert revision.startswith(f"gcloud pubsub schemas commit projects/{PROJECT}/schemas/{prefix}-")
+    for table, topic in topics.items():
+        changes, _ = changes_and_resolved(pubsub.pull(topic))
+        rows = {repr(value["key"]): value["after"] for value in map(pubsub.decoded, changes)}
+        # Change streams do not watch generated columns.
+        expected = [
+            {name: value for name, value in row.items() if name != mixed_load.GENERATED}
+            for row in spanner_rows(stream, dialect, table)
+        ]
+        left = [row for row in rows.values() if row is not None]
+        assert left
+        assert sorted(map(without_nulls, left)) == sorted(map(without_nulls, expected))
+
+
+def without_nulls(row: dict[str, Any]) -> str:
+    """Return a row as a text, without the column that was added when it was NULL."""
+    return repr({name: value for name, value in same(row).items() if value is not None})
