@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+import orjson
+
 METADATA_KEY: Final = "__crdb__"
 ENRICHED: Final = "enriched"
 # What this envelope adds on request.
@@ -40,3 +42,25 @@ SOURCE_FIELDS: Final[Mapping[str, Any]] = {
 def decimal_timestamp(timestamp_ns: int) -> str:
     """Format a timestamp as CockroachDB writes it, and takes it as a cursor."""
     return f"{timestamp_ns}.0000000000"
+
+
+def headers_of(mod: Mapping[str, Any], column: str) -> dict[str, str]:
+    """Return the headers that the members of a JSON column are.
+
+    A member that is null is none, and one that is not a text is its JSON. A column that has no
+    object has no headers.
+
+    Args:
+        mod: of the output's contract. Of a deleted row the old value counts.
+        column: the column's name.
+    """
+    for part in ("new_values", "old_values"):
+        text = orjson.loads(mod[part] or "{}").get(column)
+        if isinstance(text, str):
+            members = orjson.loads(text)
+            return {
+                name: value if isinstance(value, str) else orjson.dumps(value).decode()
+                for name, value in (members.items() if isinstance(members, dict) else ())
+                if value is not None
+            }
+    return {}

@@ -78,9 +78,9 @@ class Enriched(ModEnvelope):
 
     def _with_schemas(self, event: Event) -> MessageBody:
         body = self.body(event)
-        schemas = enriched_schemas(
-            event.table, event.record["column_types"], event.keys, body.value
-        )
+        hidden = self.options.headers_json_column_name
+        columns = [c for c in event.record["column_types"] if c["name"] != hidden]
+        schemas = enriched_schemas(event.table, columns, event.keys, body.value)
         return replace(
             body,
             key=with_schema(schemas.key_json, body.key),

@@ -12,7 +12,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
-from slackwater.spark_sink.envelopes.changefeed import EnrichedProperty, decimal_timestamp
+from slackwater.spark_sink.envelopes.changefeed import (
+    EnrichedProperty,
+    decimal_timestamp,
+    headers_of,
+)
 from slackwater.spark_sink.envelopes.connect_schema import EventSchemas
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody, Origin, table_topic
@@ -54,6 +58,9 @@ class EnvelopeOptions:
             has the columns of each record, and its key their order.
         enriched_properties: what the envelope enriched adds.
         sink: the kind of sink that the envelope enriched names.
+        headers_json_column_name: the JSON column whose members are a message's headers, and which
+            is not in the row; None for none. See Envelope.has_changefeed_options.
+        extra_headers: those that all messages of changes have.
         encode_json_value_null_as_object: a JSON null is an object in JSON, and not null.
     """
 
@@ -72,6 +79,8 @@ class EnvelopeOptions:
     shapes: Mapping[str, TableShape] = field(default_factory=dict, hash=False)
     enriched_properties: tuple[EnrichedProperty, ...] = ()
     sink: str = ""
+    headers_json_column_name: str | None = None
+    extra_headers: Mapping[str, str] = field(default_factory=dict, hash=False)
     encode_json_value_null_as_object: bool = False
 
 
@@ -127,7 +136,9 @@ class Envelope(ABC):
     def json_events(self, record: Row) -> Iterator[Event]:
         """Read the events of a record for messages in JSON."""
         has_null_objects = self.options.encode_json_value_null_as_object
-        return events(record, null_object_converter if has_null_objects else json_converter)
+        made = events(record, null_object_converter if has_null_objects else json_converter)
+        column = self.options.headers_json_column_name
+        return made if column is None else (event.without(column) for event in made)
 
     def resolved(self, watermark_ns: int, table: str | None = None) -> MessageBody:  # noqa: ARG002
         """Return the message that no record at or before a low watermark will come any more.
@@ -149,16 +160,21 @@ class Envelope(ABC):
     @property
     def has_headers(self) -> bool:
         """Whether messages have headers."""
-        return False
+        return bool(self.options.headers_json_column_name or self.options.extra_headers)
 
-    def headers(self, record: Row | None, mod_number: int = 0) -> Mapping[str, str]:  # noqa: ARG002
+    def headers(self, record: Row | None, mod_number: int = 0) -> Mapping[str, str]:
         """Return the headers of a message.
 
         Args:
             record: a row of the output's contract; None for a message with a low watermark.
             mod_number: of the change among the record's mods.
         """
-        return {}
+        if record is None:
+            return {}
+        column, headers = self.options.headers_json_column_name, dict(self.options.extra_headers)
+        if column is not None:
+            headers |= headers_of(record["mods"][mod_number], column)
+        return headers
 
     def connect_schemas(
         self,

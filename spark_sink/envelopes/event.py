@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.values import Converter, Values, json_converter, row_values
@@ -31,6 +31,14 @@ class Event:
     keys: Values
     before: Values | None
     after: Values | None
+
+    def without(self, column: str) -> Event:
+        """Return the event without a column that is not in the key."""
+        before, after = (
+            row and {name: value for name, value in row.items() if name != column}
+            for row in (self.before, self.after)
+        )
+        return replace(self, before=before, after=after)
 
     @property
     def table(self) -> str:

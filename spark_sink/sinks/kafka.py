@@ -5,15 +5,17 @@ See kafka.exactly_once and kafka.at_least_once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.registry import with_changefeed_options
+from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import AVRO, JSON
 from slackwater.spark_sink.kafka.at_least_once import AtLeastOnce
@@ -22,9 +24,13 @@ from slackwater.spark_sink.kafka.dead_letters import KafkaDeadLetters
 from slackwater.spark_sink.kafka.topics import SERVERS, KafkaTopics
 from slackwater.spark_sink.sinks.message_settings import MessageSettings
 from slackwater.spark_sink.sinks.message_sink import MessageSink
+from slackwater.spark_sink.sql.columns import Column
 
 if TYPE_CHECKING:
     from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
+
+# As the information schema spells them.
+_JSON_TYPES: Final = ("json", "jsonb")
 
 
 class KafkaSettings(MessageSettings):
@@ -33,7 +39,7 @@ class KafkaSettings(MessageSettings):
     Attributes:
         confluent_schema_registry: the URL of the schema registry, for Avro.
         options: of Spark's Kafka sink.
-        key_in_value, tombstones: see EnvelopeOptions.
+        key_in_value, tombstones, headers_json_column_name, extra_headers: see EnvelopeOptions.
         delivery: None for exactly_once if the broker has transactions, otherwise at_least_once.
         shards: the number of transactions that an epoch is sent in.
         positions_topic: the topic to which the consumer group's offsets belong; None for the
@@ -47,6 +53,8 @@ class KafkaSettings(MessageSettings):
     options: TextMapping = Field(default_factory=dict)
     key_in_value: bool = False
     tombstones: bool = True
+    headers_json_column_name: str | None = None
+    extra_headers: TextMapping = Field(default_factory=dict)
     delivery: Literal["exactly_once", "at_least_once"] | None = None
     shards: Annotated[int, Field(ge=1, le=1_000)] = 2
     positions_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
@@ -96,7 +104,11 @@ class KafkaSettings(MessageSettings):
         """Return the envelope; tombstones are for compacted topics."""
         envelope = super().make_envelope(origin)
         options = replace(
-            envelope.options, key_in_value=self.key_in_value, tombstones=self.tombstones
+            envelope.options,
+            key_in_value=self.key_in_value,
+            tombstones=self.tombstones,
+            headers_json_column_name=self.headers_json_column_name,
+            extra_headers=self.extra_headers,
         )
         return replace(envelope, options=options)
 
@@ -133,6 +145,31 @@ class KafkaSettings(MessageSettings):
             from slackwater.spark_sink.avro.registry import SchemaRegistry
 
             SchemaRegistry(self.confluent_schema_registry).require_answer()
+
+    def check_tables(self, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Refuse also tables that lack the column of headers; see SinkSettings."""
+        super().check_tables(tables)
+        name = self.headers_json_column_name
+        for table, columns in tables.items() if name is not None else ():
+            kinds = [column.spanner_type for column in columns if column.name == name]
+            if not kinds or kinds[0].lower() not in _JSON_TYPES:
+                raise ColumnNameError(
+                    f"table {table} has no JSON column {name}, which sink.headers_json_column_name"
+                    " takes the headers from.",
+                    "Add it, or leave the table out with filter.exclude_tables",
+                )
+
+    @model_validator(mode="after")
+    def _headers_of_envelope(self) -> Self:
+        names = with_changefeed_options()
+        has_column = self.headers_json_column_name is not None
+        if has_column and (self.envelope not in names or self.format == AVRO):
+            raise ValueError(
+                f"headers_json_column_name goes with envelope {', '.join(names)} in format json"
+            )
+        if self.extra_headers and self.strict:
+            raise ValueError("strict has the connector's headers, and no extra_headers")
+        return self
 
     @model_validator(mode="after")
     def _servers_and_registry(self) -> Self:

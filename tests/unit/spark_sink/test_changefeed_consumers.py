@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin, dumps
+from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.envelopes.values import null_object_converter
 from slackwater.spark_sink.sql.table_shape import TableShape
 from tests.support.row_changes import BIKE, VEHICLE_KEY, messages_of, record, vehicle
@@ -218,3 +220,38 @@ def test_a_key_whose_order_is_not_known_has_the_order_of_the_columns() -> None:
     other = {"vehicles": TableShape(("city", "number"))}
     (message,) = messages_of("key_only", vehicle(BIKE), CHANGEFEED, shapes=other)
     assert json.loads(message.key or "") == [BIKE["id"], BIKE["city"]]
+
+
+WITH_HEADERS = {"id": "INT64", "name": "STRING", "meta": "JSON"}
+
+
+@pytest.mark.parametrize("envelope", ["wrapped", "row", "enriched"])
+@pytest.mark.parametrize("deletes", [False, True])
+def test_the_members_of_a_column_are_headers_and_not_in_the_row(
+    envelope: str, deletes: bool
+) -> None:
+    row = {"id": 7, "name": "Ada", "meta": '{"trace": "a1", "hops": 2, "none": null}'}
+    change = record("T", WITH_HEADERS, ["id"], row, None if deletes else row)
+    options = EnvelopeOptions(
+        CHANGEFEED,
+        enriched_properties=("schema",),
+        diff=True,
+        headers_json_column_name="meta",
+        extra_headers={"app": "shop"},
+    )
+    made = envelopes()[envelope](options)
+    assert made.has_headers
+    assert made.headers(change) == {"app": "shop", "trace": "a1", "hops": "2"}
+    # A message with a low watermark is of no row.
+    assert made.headers(None) == {}
+    (message,) = made.messages(change)
+    assert "meta" not in (message.value or "")
+    assert "a1" not in (message.value or "")
+    assert (message.value is None) == (deletes and envelope == "row")
+
+
+@pytest.mark.parametrize("meta", [None, "[1]", "null", '"text"'])
+def test_a_column_without_an_object_has_no_headers(meta: str | None) -> None:
+    change = record("T", WITH_HEADERS, ["id"], None, {"id": 7, "name": "Ada", "meta": meta})
+    made = envelopes()["row"](EnvelopeOptions(CHANGEFEED, headers_json_column_name="meta"))
+    assert made.headers(change) == {}

@@ -13,7 +13,7 @@ from slackwater.commands.sql_views import views
 from slackwater.config.settings import Settings
 from slackwater.config.sinks import make_sink
 from slackwater.errors import SettingsError
-from slackwater.spark_sink.errors import PartialRowError, SinkError
+from slackwater.spark_sink.errors import ColumnNameError, PartialRowError, SinkError
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
 from slackwater.spark_sink.sinks.changelog import ChangelogSettings
 from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
@@ -23,7 +23,7 @@ from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings
 from slackwater.spark_sink.sinks.registry import sink_kinds, spark_confs
 from slackwater.spark_sink.sinks.table_settings import TableSettings
-from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.sql.columns import Column, columns_from_schema
 from tests.support.row_changes import ORIGIN
 from tests.unit.config.test_settings import MINIMAL, load, problems
 
@@ -34,6 +34,9 @@ KAFKA = {
 }
 AVRO = {"format": "avro", "confluent_schema_registry": "http://registry:8081"}
 ENRICHED = {"envelope": "enriched"}
+STRICT_VALUES = {"envelope": "debezium", "strict": True, "topic": "shop.{table}"}
+STRICT = {**KAFKA, **STRICT_VALUES}
+PUBSUB = {"kind": "pubsub", "project": "shop", "checkpoint": "out/checkpoint"}
 
 
 def text(sink: dict[str, Any], **source: Any) -> str:
@@ -318,6 +321,16 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
         ({"topic": "t"}, "topic goes with kind kafka and pubsub only"),
         ({"format": "kafka"}, "'kafka' is not a format of kind changelog"),
         ({"kind": "kafka"}, "options needs kafka.bootstrap.servers"),
+        ({**KAFKA, "strict": True}, "strict goes with envelope debezium, and with {table}"),
+        ({**STRICT, "topic": "all"}, "strict goes with envelope debezium, and with {table}"),
+        ({**KAFKA, "heartbeats_topic": "beats"}, "heartbeats_topic goes with strict"),
+        ({**STRICT, "extra_headers": {"a": "b"}}, "strict has the connector's headers"),
+        (
+            {**KAFKA, "envelope": "flat", "headers_json_column_name": "meta"},
+            "headers_json_column_name goes with envelope enriched, row, wrapped in format json",
+        ),
+        ({**KAFKA, **AVRO, "headers_json_column_name": "meta"}, "in format json"),
+        ({**PUBSUB, **STRICT_VALUES, "format": "avro"}, "strict goes with format json"),
         ({**KAFKA, "topic": "a b"}, "topic"),
         ({**KAFKA, "topic": "{tables}"}, "topic"),
         ({"updated": True}, "updated and mvcc_timestamp go with envelope enriched, row, wrapped"),
@@ -470,3 +483,14 @@ def test_mirrors_whose_rows_are_replaced_need_whole_rows(tmp_path: Path, capture
     for whole in ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES"):
         sink.check_capture_type(whole)
     loaded(tmp_path, mirror | {"consistency": "transaction"}).sink.check_capture_type(capture)
+
+
+def test_a_table_without_the_column_of_headers_is_named_before_anything_runs(
+    tmp_path: Path,
+) -> None:
+    sink = loaded(tmp_path, {**KAFKA, "headers_json_column_name": "meta"}).sink
+    with_it = columns_from_schema({"id": "bigint", "meta": "jsonb"}, ["id"])
+    sink.check_tables({"a": with_it})
+    for columns in ({"id": "INT64"}, {"id": "INT64", "meta": "STRING(MAX)"}):
+        with pytest.raises(ColumnNameError, match="table b has no JSON column meta"):
+            sink.check_tables({"a": with_it, "b": columns_from_schema(columns, ["id"])})
