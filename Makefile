@@ -191,7 +191,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 		|| exit 1; done
 	@$(BIN)/python -m tests.proofs.object_requests
 	@$(BIN)/python -m tests.proofs.kafka_kills --kills 30 --freezes 3
-	@for format in json avro; do for envelope in flat record wrapped row key_only datastream debezium; do \
+	@for format in json avro; do for envelope in flat record wrapped row key_only enriched datastream debezium; do \
 		$(BIN)/python -m tests.proofs.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \
 		|| exit 1; done; done
 	@$(BIN)/python -m tests.proofs.kafka_foreign --seconds 3600

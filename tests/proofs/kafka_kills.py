@@ -37,6 +37,7 @@ from tests.support.freezing import Frozen
 from tests.support.kafka_broker import Broker, read_topics, spark_conf
 from tests.support.kafka_messages import (
     ENVELOPES,
+    SETTINGS,
     Decode,
     avro_decoder,
     expected_changes,
@@ -181,7 +182,7 @@ class Killing:
             "envelope": self.envelope,
             "resolved": "0s",
             "delivery": "exactly_once",
-            "updated": self.envelope in ("wrapped", "row"),
+            **SETTINGS.get(self.envelope, {}),
             "options": {"kafka.bootstrap.servers": self.host},
         }
         if self.registry is not None:

@@ -27,7 +27,16 @@ KEYS: Final[Mapping[str, Sequence[str]]] = {
     "Orders": ("CustomerId", "OrderId"),
     "Payments": ("PaymentId",),
 }
-ENVELOPES: Final = ("record", "flat", "wrapped", "row", "key_only", "datastream", "debezium")
+ENVELOPES: Final = (
+    *("record", "flat", "wrapped", "row", "key_only", "enriched", "datastream", "debezium"),
+)
+# What is read below is not in every message without these settings; strict is Debezium's own form.
+SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "wrapped": {"updated": True},
+    "row": {"updated": True},
+    "enriched": {"updated": True, "enriched_properties": "source"},
+    "debezium": {"strict": True},
+}
 Decode = Callable[[bytes], Any]
 
 
@@ -70,6 +79,8 @@ def read_message(message: Message, envelope: str, decode: Decode = json.loads) -
     if resolved is not None:
         assert key is None
         return Seen(None, None, int(resolved.partition(".")[0]))
+    if envelope == "debezium" and value is not None and value["op"] == "m":
+        return Seen(None, None, value["source"]["low_watermark"] * 1_000_000)
     table = str(message.topic()).rpartition(".")[2]
     columns: Any = [] if key is None else decode(key)
     if isinstance(columns, dict):
@@ -77,6 +88,9 @@ def read_message(message: Message, envelope: str, decode: Decode = json.loads) -
     if envelope in ("wrapped", "row", "key_only"):
         updated = (apart or {}).get("updated")
         committed_ns = None if updated is None else int(updated.partition(".")[0])
+        return Seen((table, *columns, committed_ns), committed_ns)
+    if envelope == "enriched" and value is not None:
+        committed_ns = value["source"]["ts_ns"]
         return Seen((table, *columns, committed_ns), committed_ns)
     if value is None:
         assert envelope == "debezium"
@@ -116,8 +130,8 @@ def _changes(record: TruthRecord, envelope: str) -> Iterator[Hashable]:
     for number, (keys, _, _) in enumerate(record.mods):
         columns = [_key_value(json.loads(keys)[name]) for name in KEYS[record.table_name]]
         is_deleted = record.mod_type == "DELETE"
-        if envelope in ("wrapped", "row", "key_only"):
-            has_time = envelope == "wrapped" or (envelope == "row" and not is_deleted)
+        if envelope in ("wrapped", "row", "key_only", "enriched"):
+            has_time = envelope in ("wrapped", "enriched") or (envelope == "row" and not is_deleted)
             committed_ns = parse_rfc3339(record.commit_timestamp) if has_time else None
             yield (record.table_name, *columns, committed_ns)
             continue
