@@ -109,7 +109,7 @@ SINKS: Final[Mapping[str, SinkChoice]] = {
         needs_servers=True,
     ),
     "pubsub": SinkChoice(
-        "A message of Google's Pub/Sub for each change, at least once.",
+        "A message of Google's Pub/Sub for each change, at least once; format json or avro.",
         {"kind": "pubsub", "format": "json", "topic": "spanner-{table}"},
         "staging",
         _STAGING,

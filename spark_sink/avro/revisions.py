@@ -17,8 +17,6 @@ from slackwater.spark_sink.envelopes.avro_fields import Schema
 
 _RECORD: Final = ("record",)
 _LOGICAL: Final = ("logicalType", "precision", "scale")
-# fastavro's own notes in a parsed schema.
-_NOTES: Final = ("__fastavro_parsed__", "__fastavro_parsed", "__named_schemas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,8 @@ def fit_of(definition: str, needed: Iterable[Schema]) -> Fit:
             kind[f"{difference.path}{difference.reason}"] = None
     revision = existing.schema
     if isinstance(revision, dict):
-        revision = {name: item for name, item in revision.items() if name not in _NOTES}
+        # Without fastavro's own notes.
+        revision = {name: item for name, item in revision.items() if not name.startswith("__")}
     return Fit(tuple(lacking), tuple(conflicts), json.dumps(revision, separators=(",", ":")))
 
 

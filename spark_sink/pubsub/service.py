@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,7 @@ from slackwater.spark_sink.errors import (
     SchemaRefusedError,
     SinkError,
 )
-from slackwater.spark_sink.pubsub.topic_schema import DELETED, Topic, TopicSchema
+from slackwater.spark_sink.pubsub.topic_schema import Topic, TopicSchema
 
 if TYPE_CHECKING:
     from google.pubsub_v1.types import PubsubMessage, SchemaSettings
@@ -152,18 +151,18 @@ class Service:
     def _schema_of(self, topic: str, settings: SchemaSettings) -> TopicSchema:
         from google.pubsub_v1 import types
 
-        revision, schema = settings.last_revision_id, None
+        revision = settings.last_revision_id
         name = f"{settings.schema}@{revision}" if revision else settings.schema
         asked = types.GetSchemaRequest(name=name, view=types.SchemaView.FULL)
         request = types.GetSchemaRequest.pb(asked)
-        if settings.schema != DELETED:
-            with suppress(MessageRefusedError):
-                schema = self._call(_GET_SCHEMA, request, types.Schema, topic, _VIEWER)
-        if schema is None:
+        try:
+            schema = self._call(_GET_SCHEMA, request, types.Schema, topic, _VIEWER)
+        except MessageRefusedError as error:
+            # The topic then has a name in its place that no schema can have.
             raise SchemaRefusedError(
                 f"Pub/Sub topic {topic}: its schema {name} was deleted.",
-                "Let it have another, or none: " + Topic(topic, self.project).detach(),
-            )
+                f"Let it have another, or none: {Topic(topic, self.project).detach()}",
+            ) from error
         return TopicSchema(
             settings.schema,
             settings.encoding == types.Encoding.JSON,

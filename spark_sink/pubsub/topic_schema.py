@@ -8,16 +8,13 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import fastavro
 
 from slackwater.spark_sink.avro.revisions import fit_of
 from slackwater.spark_sink.envelopes.avro_fields import Schema
 from slackwater.spark_sink.errors import SchemaRefusedError
-
-# In place of the name of a schema that was deleted.
-DELETED: Final = "_deleted-schema_"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def test_a_revision_has_the_columns_of_all_versions_of_a_table(
     assert looked.conflicts == ()
     revision = json.loads(looked.definition)
     assert fit(revision, latest, former).is_whole
+    assert "__" not in looked.definition.replace("__crdb__", "")
     # As Pub/Sub requires of a revision.
     one, other = map(fastavro.parse_schema, (revision, former))
     assert reads(one, other)
@@ -101,6 +102,16 @@ def test_a_schema_of_ones_own_fits_if_it_has_every_field() -> None:
     assert fit(own, schema({"B": "DATE"})).is_whole
     own["fields"][-1].pop("default")
     assert fit(own, schema({"B": "DATE"})).conflicts == ("Region has no default",)
+
+
+def test_a_value_that_stands_alone_has_its_key_once() -> None:
+    with_key = {name for name in envelopes() if "Key" in json.dumps(schema({}, name))}
+    assert with_key == {"flat", "key_only", "row", "wrapped"}
+    for name in with_key:
+        value = schema({}, name)
+        [metadata] = [f for f in value["fields"] if f["name"] == "__crdb__"] or [value]
+        fields = metadata["fields"] if "fields" in metadata else metadata["type"][1]["fields"]
+        assert [field["name"] for field in fields].count("key") == 1
 
 
 def test_a_schema_of_another_envelope_does_not_fit() -> None:
