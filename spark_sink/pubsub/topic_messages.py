@@ -19,7 +19,7 @@ from slackwater.spark_sink.errors import MessageRefusedError
 from slackwater.spark_sink.pubsub.service import Service, is_of_topic
 from slackwater.spark_sink.pubsub.topic_schema import Topic, TopicSchema
 
-# Each look is two requests, of which a project has 100 in a second.
+# Each look is two requests, of which Pub/Sub limits a project's in a minute.
 _LOOK_S_MIN: Final = 60.0
 
 

@@ -164,6 +164,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "pubsub.md": {
         "within a minute": "spark_sink/pubsub/topic_messages.py::_LOOK_S_MIN: Final = 60.0",
         "over 10 MB": "spark_sink/pubsub/service.py::_REQUEST_BYTES_MAX: Final = 10_000_000",
+        "within a minute": "spark_sink/pubsub/topic_messages.py::_LOOK_S_MIN: Final = 60.0",
         "or 9 MB": "spark_sink/pubsub/publisher.py::_REQUEST_BYTES_MAX: Final = 9_000_000",
     },
     "kubernetes.md": {
