@@ -71,8 +71,8 @@ class SourceHandle:
         return SpannerSource(self.connection, self.options.heartbeat_ms, info=self.description)
 
 
-def read_shapes(source: SourceHandle, at: datetime) -> dict[str, TableShape]:
-    """Return the shape of each watched table as of a time.
+def read_shapes(settings: Settings, source: SourceHandle, at: datetime) -> dict[str, TableShape]:
+    """Return the shape of each watched table that passes the filter, as of a time.
 
     If Spanner no longer keeps that time's version of the schema, it is the present one.
 
@@ -85,7 +85,8 @@ def read_shapes(source: SourceHandle, at: datetime) -> dict[str, TableShape]:
     except ReaderError as error:
         _log.info("the present schema is read", as_of=str(at), reason=error.message)
         schema = watched_tables(connection, dialect)
-    return {table.name: TableShape(table.key, table.columns, table.nullable) for table in schema}
+    passing = tables_to_read(schema, filter_of(settings))
+    return {table.name: TableShape(table.key, table.columns, table.nullable) for table in passing}
 
 
 def connect(settings: Settings) -> SourceHandle:

@@ -260,7 +260,7 @@ class PipelineSupervisor:
             self._recovery = Recovery(*requested, self._recovery.command)
         require_reachable(spark, self.settings.sink.hadoop_paths)
         if isinstance(self._sink, NeedsShapes):
-            self._sink.use_shapes(partial(read_shapes, source))
+            self._sink.use_shapes(partial(read_shapes, self.settings, source))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
         if resume.is_new(self._recovery) and self.settings.initial_scan != "no":
             scan = InitialScan(

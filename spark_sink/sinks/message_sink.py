@@ -24,7 +24,7 @@ from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.sql.table_shape import TableShape
+from slackwater.spark_sink.sql.table_shape import TableShape, learned_shapes
 from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seconds
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _PARTITION: Final = "partition_token"
 # its default between two heartbeats of a partition without changes.
 _FIRST_PARTITION: Final = "Parent0"
 _IDLE_HEARTBEAT_S: Final = 300.0
+_LEARN_S: Final = 60.0
 ReadShapes = Callable[[datetime], Mapping[str, TableShape]]
 
 
@@ -88,7 +89,7 @@ class MessageSink(StagedByTasks):
         )
         self._staging = Staging(place, preparation)
         self._scanned = self._staging.for_scan()
-        self._resolved_at = self._beaten_at = float("-inf")
+        self._resolved_at = self._beaten_at = self._learned_at = float("-inf")
 
     def use_shapes(self, read: ReadShapes) -> None:
         """Set the source of the tables' shapes; see NeedsShapes."""
@@ -162,14 +163,21 @@ class MessageSink(StagedByTasks):
         self._learn_shapes(tables, at)
 
     def _learn_shapes(self, tables: Collection[str], at: datetime) -> None:
-        options = self._envelope.options
-        is_learned = not self._envelope.needs_shapes or options.shapes.keys() >= set(tables)
-        if self._read_shapes is None or is_learned:
+        """Look up the shapes of tables that are new here, and of all from time to time.
+
+        A column that was added since then is in its records, but not in those without it.
+        """
+        envelope, options = self._envelope, self._envelope.options
+        now_s = time.monotonic()
+        is_fresh = not options.strict or now_s - self._learned_at < _LEARN_S
+        is_learned = is_fresh and options.shapes.keys() >= set(tables)
+        if self._read_shapes is None or not envelope.needs_shapes or is_learned:
             return
-        # A table that was dropped since then has the columns of its records from here on.
-        missing = dict.fromkeys(tables, TableShape())
-        shapes = {**missing, **self._read_shapes(at), **options.shapes}
-        self._envelope = replace(self._envelope, options=replace(options, shapes=shapes))
+        self._learned_at = now_s
+        shapes = learned_shapes(
+            options.shapes, self._read_shapes(at), tables, has_columns=options.strict
+        )
+        self._envelope = replace(envelope, options=replace(options, shapes=shapes))
         if self._avro is not None:
             self._avro.use(self._envelope)
 

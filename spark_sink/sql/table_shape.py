@@ -40,3 +40,26 @@ class TableShape:
             if spark_type(types.get(name, "")) != spark_type(kind) or name not in types:
                 types[name] = kind
         return types
+
+
+def learned_shapes(
+    before: Mapping[str, TableShape],
+    read: Mapping[str, TableShape],
+    tables: Iterable[str],
+    *,
+    has_columns: bool,
+) -> dict[str, TableShape]:
+    """Return what Spark's tasks get: each has all of it, so no more than messages need.
+
+    Args:
+        before: what was learned before. A table that was dropped since then stays as it was.
+        read: the shapes of all tables.
+        tables: those whose records are next; one that read lacks has the columns of its records.
+        has_columns: columns are needed, of the tables with records. Else it is the order of keys,
+            of all tables.
+    """
+    if not has_columns:
+        keys = {table: TableShape(shape.key) for table, shape in read.items()}
+        return {**dict.fromkeys(tables, TableShape()), **keys, **before}
+    wanted = dict.fromkeys([*before, *tables], TableShape())
+    return {table: read.get(table, before.get(table, shape)) for table, shape in wanted.items()}

@@ -159,10 +159,10 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "100 bytes": "spark_sink/kafka/dead_letters.py::_OVERHEAD_BYTES: Final = 100",
     },
     "from-debezium.md": {
+        "within a minute": "spark_sink/sinks/message_sink.py::_LEARN_S: Final = 60.0",
         "every five minutes": "spark_sink/sinks/message_sink.py::_IDLE_HEARTBEAT_S: Final = 300.0",
     },
     "pubsub.md": {
-        "within a minute": "spark_sink/pubsub/topic_messages.py::_LOOK_S_MIN: Final = 60.0",
         "over 10 MB": "spark_sink/pubsub/service.py::_REQUEST_BYTES_MAX: Final = 10_000_000",
         "within a minute": "spark_sink/pubsub/topic_messages.py::_LOOK_S_MIN: Final = 60.0",
         "or 9 MB": "spark_sink/pubsub/publisher.py::_REQUEST_BYTES_MAX: Final = 9_000_000",
