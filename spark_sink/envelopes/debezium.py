@@ -25,13 +25,12 @@ from slackwater.spark_sink.envelopes.connect_schema import (
     with_schema,
 )
 from slackwater.spark_sink.envelopes.envelope import ModEnvelope, ReadEvents
-from slackwater.spark_sink.envelopes.event import Event, Row, events
+from slackwater.spark_sink.envelopes.event import OPS, Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody
 from slackwater.spark_sink.envelopes.values import Values, connect_converter
 from slackwater.spark_sink.sql.table_shape import TableShape
 from slackwater.timestamp import datetime_to_us, ns_to_ms, ns_to_us, us_to_ms, us_to_ns
 
-_OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 _TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
 # The fields of source in Avro.
 _SOURCE: Final[Mapping[str, str]] = {
@@ -222,7 +221,7 @@ class Debezium(ModEnvelope):
                     **{name: record[name] for name in _OF_RECORD},
                 },
             ),
-            "op": "r" if event.is_backfill else _OPS[record["mod_type"]],
+            "op": "r" if event.is_backfill else OPS[record["mod_type"]],
             **_times(now_ns),
             "transaction": None,
         }

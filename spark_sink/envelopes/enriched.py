@@ -23,11 +23,10 @@ from slackwater.spark_sink.envelopes.changefeed import (
 from slackwater.spark_sink.envelopes.connect_schema import with_schema
 from slackwater.spark_sink.envelopes.enriched_schema import enriched_schemas
 from slackwater.spark_sink.envelopes.envelope import ModEnvelope
-from slackwater.spark_sink.envelopes.event import Event, Row
+from slackwater.spark_sink.envelopes.event import OPS, Event, Row
 from slackwater.spark_sink.envelopes.message import Message, MessageBody
 from slackwater.timestamp import us_to_ns
 
-_OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 _ORIGIN: Final = "spanner"
 
 
@@ -55,7 +54,7 @@ class Enriched(ModEnvelope):
         options = self.options
         value = {
             "after": event.after,
-            "op": _OPS[event.record["mod_type"]],
+            "op": OPS[event.record["mod_type"]],
             "ts_ns": time.time_ns(),
             **self.changefeed_fields(event),
         }

@@ -10,6 +10,8 @@ from slackwater.spark_sink.envelopes.values import Converter, Values, json_conve
 from slackwater.timestamp import datetime_to_us
 
 Row = Mapping[str, Any]
+# The letters of Debezium's operations.
+OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 # The value capture type with the whole row after a change, and the old values that changed.
 WITH_OLD_VALUES: Final = "NEW_ROW_AND_OLD_VALUES"
 

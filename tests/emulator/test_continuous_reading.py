@@ -26,6 +26,7 @@ from tests.support.emulators import NewDatabase
 from tests.support.epochs import EpochLoop
 from tests.support.reader_processes import readers
 from tests.support.reader_processes import short_folder as short_folder
+from tests.support.reader_processes import sockets as sockets
 from tests.support.truths import require_equal, truth_of
 
 _SECONDS_MAX = 300
@@ -45,20 +46,10 @@ class CountingReader(ReaderClient):
         self.missed += len(request.wanted) - len(had)
 
 
-@pytest.fixture
-def folder(short_folder: Path) -> Iterator[Path]:
-    """A folder for sockets, whose reader processes end with the test."""
-    yield short_folder
-    for process in readers(short_folder):
-        process.terminate()
-        process.wait(_SECONDS_MAX)
-    assert readers(short_folder) == []
-
-
 @pytest.mark.parametrize("dialect", Dialect)
 def test_epochs_hold_every_record_once_and_most_partitions_are_not_asked_again(
     dialect: Dialect,
-    folder: Path,
+    sockets: Path,
     new_database: NewDatabase,
     new_store_url: Callable[[str], str],
 ) -> None:
@@ -66,7 +57,7 @@ def test_epochs_hold_every_record_once_and_most_partitions_are_not_asked_again(
     start_ns = Connection(stream).strong_read_timestamp_ns()
     options = {"reading": "continuous"}
     loop = EpochLoop(stream, new_store_url("sqlite"), start_ns=start_ns, options=options)
-    reader = loop.reader = CountingReader(folder, os.getpid())
+    reader = loop.reader = CountingReader(sockets, os.getpid())
     load = Load(stream, dialect, seed=5)
     stop = threading.Event()
     writing = threading.Thread(
@@ -76,7 +67,7 @@ def test_epochs_hold_every_record_once_and_most_partitions_are_not_asked_again(
     try:
         epochs = [loop.epoch()]
         until_taken(loop, epochs, reader, 20)
-        [process] = readers(folder)
+        [process] = readers(sockets)
         process.kill()
         until_taken(loop, epochs, reader, reader.taken + 20)
     finally:
@@ -84,8 +75,8 @@ def test_epochs_hold_every_record_once_and_most_partitions_are_not_asked_again(
         writing.join()
     end_ns = loop.connection.strong_read_timestamp_ns()
     epochs += loop.epochs(end_ns)
-    assert len(readers(folder)) == 1
-    assert readers(folder) != [process], "another one was started"
+    assert len(readers(sockets)) == 1
+    assert readers(sockets) != [process], "another one was started"
     output = pa.concat_tables(epochs)
     require_equal(output, truth_of(stream, start_ns, loop.watermark_ns or 0, dialect))
     assert output.num_rows > 100
@@ -103,16 +94,16 @@ def until_taken(
         time.sleep(0.2)
 
 
-def started(folder: Path, parent_pid: int) -> psutil.Process:
+def started(sockets: Path, parent_pid: int) -> psutil.Process:
     """Start a reader process, and wait until it answers."""
-    client = ReaderClient(folder, parent_pid)
+    client = ReaderClient(sockets, parent_pid)
     client.start_if_missing()
     client.start_if_missing()
     until = time.monotonic() + _SECONDS_MAX
     while not answers(client):
         assert time.monotonic() < until
         time.sleep(0.05)
-    [process] = readers(folder)
+    [process] = readers(sockets)
     return process
 
 
@@ -124,46 +115,46 @@ def answers(client: ReaderClient) -> bool:
     return True
 
 
-def test_there_is_one_reader_process_and_another_one_after_its_death(folder: Path) -> None:
-    first = started(folder, os.getpid())
-    assert started(folder, os.getpid()) == first
+def test_there_is_one_reader_process_and_another_one_after_its_death(sockets: Path) -> None:
+    first = started(sockets, os.getpid())
+    assert started(sockets, os.getpid()) == first
     first.send_signal(signal.SIGKILL)
     first.wait(_SECONDS_MAX)
-    client = ReaderClient(folder, os.getpid())
+    client = ReaderClient(sockets, os.getpid())
     until = time.monotonic() + _SECONDS_MAX
-    while not readers(folder):
+    while not readers(sockets):
         client.start_if_missing()
         assert time.monotonic() < until
         time.sleep(0.05)
 
 
-def test_a_reader_process_ends_with_its_parent(folder: Path) -> None:
+def test_a_reader_process_ends_with_its_parent(sockets: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    process = started(folder, parent.pid)
+    process = started(sockets, parent.pid)
     parent.kill()
     parent.wait()
     process.wait(_SECONDS_MAX)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_reader_process_ends_when_it_is_told_to(number: signal.Signals, folder: Path) -> None:
-    process = started(folder, os.getpid())
+def test_a_reader_process_ends_when_it_is_told_to(number: signal.Signals, sockets: Path) -> None:
+    process = started(sockets, os.getpid())
     process.send_signal(number)
     assert process.wait(_SECONDS_MAX) == 0
-    assert not list(folder.glob("*.sock"))
+    assert not list(sockets.glob("*.sock"))
 
 
 def test_one_that_does_not_answer_is_not_asked_again_for_a_while(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = started(folder, os.getpid())
+    process = started(sockets, os.getpid())
     process.suspend()
     monkeypatch.setattr(reader_client, "_ANSWER_S_MAX", 0.5)
-    client = ReaderClient(folder, os.getpid())
+    client = ReaderClient(sockets, os.getpid())
     assert not answers(client)
     process.resume()
     monkeypatch.undo()
-    assert answers(ReaderClient(folder, os.getpid()))
+    assert answers(ReaderClient(sockets, os.getpid()))
     assert not answers(client)
 
 

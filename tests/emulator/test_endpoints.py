@@ -29,6 +29,7 @@ from tests.support.emulators import NewDatabase
 from tests.support.epochs import EpochLoop, endpoint_options
 from tests.support.reader_processes import readers
 from tests.support.reader_processes import short_folder as short_folder
+from tests.support.reader_processes import sockets as sockets
 from tests.support.tls_door import Guarded, guarded_server, server_side, tls_door
 from tests.support.truths import require_equal, truth_of
 
@@ -38,15 +39,6 @@ def guarded(tmp_path: Path, new_database: NewDatabase) -> Iterator[Guarded]:
     del new_database  # It starts the emulator.
     with guarded_server(tmp_path, os.environ[EMULATOR_VARIABLE]) as server:
         yield server
-
-
-@pytest.fixture
-def sockets(short_folder: Path) -> Iterator[Path]:
-    """A folder for a reader process, which ends with the test."""
-    yield short_folder
-    for process in readers(short_folder):
-        process.terminate()
-        process.wait(60)
 
 
 @pytest.mark.parametrize("reading", ["bounded", "continuous"])

@@ -38,12 +38,12 @@ from tests.pods.cluster import Drivers
 from tests.pods.control_plane.deployment import on_control_plane
 from tests.pods.deployment import NAMESPACE, Deployment, stand_ins
 from tests.pods.kubelet import RunningPod, wait_until
-from tests.pods.tcp_to_socket import forwarding
 from tests.support.charts import example, of_kind, render
 from tests.support.emulators import own_database
 from tests.support.object_stores import ServedStore, s3
 from tests.support.postgres import running_server
 from tests.support.truths import require_equal, truth_of
+from tests.support.tunnels import port_of
 
 TRANSACTIONS_PER_SECOND = 60
 PORTS = {8080, 7078, 7079}
@@ -232,7 +232,7 @@ def prove(seconds: int, cluster_in: Callable[[Path], AbstractContextManager[Depl
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slackwater-pods-")))
         folder.chmod(0o755)
         stream = stack.enter_context(own_database())
-        store_url = stack.enter_context(forwarding(stack.enter_context(running_server())))
+        store_url = stack.enter_context(port_of(stack.enter_context(running_server())))
         Store.open(store_url, migrate=True).close()
         store = stack.enter_context(s3())
         connection = Connection(stream)

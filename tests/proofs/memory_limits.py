@@ -37,10 +37,10 @@ from slackwater.timestamp import format_rfc3339
 from tests.pods.deployment import Deployment, stand_ins
 from tests.pods.kubelet import RunningPod, wait_until
 from tests.pods.memory_cgroup import MemoryCgroup
-from tests.pods.tcp_to_socket import forwarding
 from tests.support.charts import example
 from tests.support.object_stores import BUCKET, ServedStore, s3
 from tests.support.postgres import running_server
+from tests.support.tunnels import port_of
 from tests.synthetic.rows import JoinedRows, PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
@@ -218,7 +218,7 @@ class Run:
         self._s3 = stack.enter_context(s3()) if kind.in_s3 else None
         self._store_url = f"sqlite:///{folder / 'claim-data' / 'state.db'}"
         if kind.shape == "executors":
-            self._store_url = stack.enter_context(forwarding(stack.enter_context(running_server())))
+            self._store_url = stack.enter_context(port_of(stack.enter_context(running_server())))
             Store.open(self._store_url, migrate=True).close()
         host = stack.enter_context(synthetic_process(load.script()))
         self._deployment = stack.enter_context(stand_ins(folder))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
@@ -15,62 +14,45 @@ import sqlalchemy as sa
 
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
-from slackwater.reader.change_stream import Dialect
+from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
 from tests.support.emulators import NewDatabase
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
+from tests.support.tunnels import blind, cut, postgres_socket, through, tunnel
 
 # Longer than the store is tried for, so that what needs it fails and has to be done again.
 OUTAGE_S = 34
 
 
 class Wire:
-    """A TCP port that leads to a PostgreSQL server's socket, and can be cut."""
+    """What leads to a PostgreSQL server's socket, and can be cut."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, url: sa.URL) -> None:
+        self._url = url
         self._open: set[socket.socket] = set()
         self._is_cut = False
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+
+    def connect(self, near: socket.socket) -> socket.socket | None:
+        with self._lock:
+            if self._is_cut:
+                return None
+            far = postgres_socket(self._url)
+            self._open |= {near, far}
+            return far
 
     def cut(self) -> None:
         with self._lock:
             self._is_cut = True
-            for end in self._open:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
+            cut(*self._open)
             self._open.clear()
 
     def mend(self) -> None:
         with self._lock:
             self._is_cut = False
-
-    def _accept(self) -> None:
-        while True:
-            near, _ = self._listener.accept()
-            with self._lock:
-                if self._is_cut:
-                    near.close()
-                    continue
-                far = socket.socket(socket.AF_UNIX)
-                far.connect(self._path)
-                self._open |= {near, far}
-            for source, target in ((near, far), (far, near)):
-                threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
-
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65_536):
-                target.sendall(data)
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.long
@@ -78,14 +60,17 @@ class Wire:
 def test_an_epoch_is_retried_when_the_store_comes_back(
     new_database: NewDatabase, new_postgres_url: Callable[[], str], tmp_path: Path
 ) -> None:
-    stream = new_database()
     url = sa.make_url(new_postgres_url())
-    wire = Wire(f"{url.query['host']}/.s.PGSQL.5432")
+    wire = Wire(url)
+    with tunnel(wire.connect, blind) as port:
+        require_every_change(new_database(), through(url, port), wire, tmp_path)
+
+
+def require_every_change(stream: ChangeStream, url: str, wire: Wire, tmp_path: Path) -> None:
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     pipeline_settings = settings(stream, tmp_path, format_rfc3339(start_ns))
-    through = url.set(host="127.0.0.1", port=wire.port, query={})
-    pipeline_settings["state"] = {"url": through.render_as_string(hide_password=False)}
+    pipeline_settings["state"] = {"url": url}
     service = Service(pipeline_settings, tmp_path, os.environ)
     service.start()
     service.wait_for_watermark(start_ns, seconds_max=90)

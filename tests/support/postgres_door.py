@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import socketserver
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+
+import sqlalchemy as sa
+
+from tests.support.tunnels import postgres_socket, tunnel
 
 # By what a client's message has, and by the tag with which the server says that it has done it.
 _ASKED: Final = {"COMMIT": b"COMMIT\0", "MERGE": b"MERGE INTO", "COPY": b"COPY "}
@@ -29,14 +29,15 @@ class PostgresDoor:
         seen: the kinds and parts.
     """
 
-    def __init__(self, port: int, database: str) -> None:
-        self.url = f"postgresql://postgres@127.0.0.1:{port}/{database}"
+    def __init__(self) -> None:
+        self.url = ""
         self.before: Callable[[str, str], None] = _nothing
         self.seen: list[tuple[str, str]] = []
 
-    def passing(self, data: bytes, part: str) -> None:
+    def passing(self, data: bytes, is_answer: bool) -> None:
         """Call before() for what data has."""
-        for kind, text in (_ASKED if part == "request" else _DONE).items():
+        part = "answer" if is_answer else "request"
+        for kind, text in (_DONE if is_answer else _ASKED).items():
             if text in data:
                 self.seen.append((kind, part))
                 self.before(kind, part)
@@ -45,38 +46,8 @@ class PostgresDoor:
 @contextmanager
 def door_before(url: str) -> Iterator[PostgresDoor]:
     """Open a door before the server of a URL, with a Unix socket, for one of its databases."""
-    parts = urlsplit(url)
-    behind = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
-    doors: list[PostgresDoor] = []
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.socket(socket.AF_UNIX) as server:
-                server.connect(behind)
-                answers = threading.Thread(target=_pass, args=(server, self.request, "answer"))
-                answers.start()
-                _pass(self.request, server, "request")
-                answers.join()
-
-    def _pass(source: socket.socket, target: socket.socket, part: str) -> None:
-        try:
-            while data := source.recv(1 << 16):
-                doors[0].passing(data, part)
-                target.sendall(data)
-        except Exception:  # noqa: BLE001 - the connection is cut
-            pass
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        doors.append(PostgresDoor(server.server_address[1], parts.path.strip("/")))
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield doors[0]
-        finally:
-            server.shutdown()
-            thread.join()
+    parsed = sa.make_url(url)
+    door = PostgresDoor()
+    with tunnel(lambda _: postgres_socket(parsed), door.passing) as port:
+        door.url = f"postgresql://postgres@127.0.0.1:{port}/{parsed.database}"
+        yield door
