@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 # Types that are not listed here stay strings: JSON, PostgreSQL's NUMERIC (it may have more digits
@@ -25,6 +26,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "real": "FLOAT",
     "boolean": "BOOLEAN",
     "timestamp with time zone": "TIMESTAMP",
+    "spanner.commit_timestamp": "TIMESTAMP",
     "date": "DATE",
     "bytea": "BINARY",
 }
@@ -62,6 +64,7 @@ def is_of_a_new_type(spanner_type: str) -> bool:
     return not (plain in _TYPES or plain in _TEXTS or _OF_BUNDLES.fullmatch(plain))
 
 
+@lru_cache(maxsize=10_000)
 def spark_type(spanner_type: str) -> str:
     """Return the Spark SQL type of a column.
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from slackwater.commands.stored_pipeline import open_pipeline
@@ -139,10 +139,12 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
             source = connect(settings)
             with closing(source.connection) as connection:
                 clock_ns = connection.strong_read_timestamp_ns()
-                new_types = columns_of_new_types(source)
-            answers[number] = _Answer(clock_ns, source.description.retention_ns, new_types)
+                answer = _Answer(clock_ns, source.description.retention_ns)
+                answers[number] = answer
+                answers[number] = replace(answer, new_types=columns_of_new_types(source))
         except ReaderError as error:
-            answers[number] = _Answer(problem=error.message.rstrip("."))
+            if answers[number].clock_ns is None:
+                answers[number] = _Answer(problem=error.message.rstrip("."))
 
     # Daemons: the client tries for half a minute, and the command does not wait for that.
     threads = [

@@ -15,7 +15,7 @@ from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
-from slackwater.reader.database.watched_tables import Table, watched_tables
+from slackwater.reader.database.watched_tables import Table, tables, watched_tables
 from slackwater.reader.errors import ReaderError, UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
@@ -72,7 +72,9 @@ class SourceHandle:
 
 
 def read_shapes(settings: Settings, source: SourceHandle, at: datetime) -> dict[str, TableShape]:
-    """Return the shape of each watched table that passes the filter, as of a time.
+    """Return the shape of each table as of a time.
+
+    With strict it has the columns that are watched and pass the filter, and no other tables.
 
     If Spanner no longer keeps that time's version of the schema, it is the present one.
 
@@ -80,13 +82,16 @@ def read_shapes(settings: Settings, source: SourceHandle, at: datetime) -> dict[
         ReaderError: Spanner can't be read.
     """
     connection, dialect = source.connection, source.description.dialect
+    is_strict = isinstance(settings.sink, MessageSettings) and settings.sink.is_strict
+    read = watched_tables if is_strict else tables
     try:
-        schema = watched_tables(connection, dialect, datetime_to_ns(at))
+        schema = read(connection, dialect, datetime_to_ns(at))
     except ReaderError as error:
         _log.info("the present schema is read", as_of=str(at), reason=error.message)
-        schema = watched_tables(connection, dialect)
-    passing = tables_to_read(schema, filter_of(settings))
-    return {table.name: TableShape(table.key, table.columns, table.nullable) for table in passing}
+        schema = read(connection, dialect)
+    if is_strict:
+        schema = tables_to_read(schema, filter_of(settings))
+    return {table.name: TableShape(table.key, table.columns, table.nullable) for table in schema}
 
 
 def connect(settings: Settings) -> SourceHandle:

@@ -102,8 +102,13 @@ class AvroMessages(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
+    def resolved(self, topic: str, value: Mapping[str, Any], table: str | None = None) -> bytes:
         """Return the resolved message of a topic.
+
+        Args:
+            topic: its name.
+            value: of the message.
+            table: the full name of the table that the topic is of; None if tables share it.
 
         Raises:
             SchemaRefusedError, PublishError: as encoder().

@@ -41,7 +41,7 @@ class RegisteredMessages(AvroMessages):
         ids = {each: self._register(each) for each in schemas}
         return RegistryEncoder(self.envelope, ids, self._by_table)
 
-    def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
+    def resolved(self, topic: str, value: Mapping[str, Any], table: str | None = None) -> bytes:
         """Return the resolved message of a topic; see AvroMessages.
 
         It has the schema of the topic's other messages, which all have its field. A schema of its
@@ -53,7 +53,11 @@ class RegisteredMessages(AvroMessages):
         latest = self._registry.latest(subject)
         if latest is None:
             # No message of the topic has a value.
-            schema = resolved_schema(name, self.envelope)
+            of_connect = self.envelope.connect_schemas(table or "", ())
+            if of_connect is None:
+                schema = resolved_schema(name, self.envelope)
+            else:
+                schema = avro_of_connect(of_connect.value)
             number = self._registry.register(subject, schema)
         else:
             number, schema = latest

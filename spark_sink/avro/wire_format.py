@@ -21,6 +21,7 @@ from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES, Event, Row, events
 from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.spark_sink.envelopes.values import Values
+from slackwater.spark_sink.sql.table_shape import TableShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class RegistryEncoder:
         """Yield the keys and values of a record's messages; see messages.Encoder."""
         table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
         ids = self.ids[table_schema]
-        key, value = parsed_schemas(table_schema, self.by_table, self.envelope)
+        shape = self.envelope.options.shapes.get(table_schema.table)
+        key, value = parsed_schemas(table_schema, self.by_table, self.envelope, shape)
         for body in avro_bodies(self.envelope, record):
             yield encode(ids.key, key, body.key), encode(ids.value, value, body.value)
 
@@ -74,9 +76,18 @@ def namespace(topic: str, table: str, *, by_table: bool) -> str:
 
 @lru_cache(maxsize=1_000)
 def parsed_schemas(
-    table_schema: TableSchema, by_table: bool, envelope: Envelope
+    table_schema: TableSchema,
+    by_table: bool,
+    envelope: Envelope,
+    shape: TableShape | None = None,  # noqa: ARG001 - envelopes are equal whatever their shapes
 ) -> tuple[Any, Any]:
-    """Return the parsed schemas of keys and values; None for values if there are none."""
+    """Return the parsed schemas of keys and values; None for values if there are none.
+
+    Args:
+        table_schema, envelope: that they are of.
+        by_table: whether a topic has the messages of several tables.
+        shape: of the table, as the envelope has it.
+    """
     name = namespace(table_schema.topic, table_schema.table, by_table=by_table)
     key, value = message_schemas(table_schema, name, envelope)
     return (

@@ -7,6 +7,7 @@ stands under __crdb__, the name that their consumers know.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -47,17 +48,21 @@ def decimal_timestamp(timestamp_ns: int) -> str:
 def headers_of(mod: Mapping[str, Any], column: str) -> dict[str, str]:
     """Return the headers that the members of a JSON column are.
 
-    A member that is null is none, and one that is not a text is its JSON. A column that has no
-    object has no headers.
+    A member that is null is none, and one that is not a text is its JSON, a number with all its
+    digits. A column that has no object has no headers. Of a deleted row the old value counts, if
+    the change stream captures it.
 
     Args:
-        mod: of the output's contract. Of a deleted row the old value counts.
+        mod: of the output's contract.
         column: the column's name.
     """
     for part in ("new_values", "old_values"):
-        text = orjson.loads(mod[part] or "{}").get(column)
-        if isinstance(text, str):
-            members = orjson.loads(text)
+        values = orjson.loads(mod[part] or "{}")
+        if column in values:
+            text = values[column]
+            spelled = orjson.Fragment
+            # jsonb has numbers beyond those of a double, which orjson refuses.
+            members = json.loads(text, parse_int=spelled, parse_float=spelled) if text else None
             return {
                 name: value if isinstance(value, str) else orjson.dumps(value).decode()
                 for name, value in (members.items() if isinstance(members, dict) else ())

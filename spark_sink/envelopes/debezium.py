@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -27,7 +27,7 @@ from slackwater.spark_sink.envelopes.connect_schema import (
 from slackwater.spark_sink.envelopes.envelope import ModEnvelope, ReadEvents
 from slackwater.spark_sink.envelopes.event import OPS, Event, Row, events
 from slackwater.spark_sink.envelopes.message import Message, MessageBody
-from slackwater.spark_sink.envelopes.values import Values, connect_converter
+from slackwater.spark_sink.envelopes.values import connect_converter
 from slackwater.spark_sink.sql.table_shape import TableShape
 from slackwater.timestamp import datetime_to_us, ns_to_ms, ns_to_us, us_to_ms, us_to_ns
 
@@ -67,7 +67,6 @@ _WITH_PREFIX: Final[Mapping[str, str]] = {**_SOURCE, _PREFIX: "string"}
 _BETWEEN: Final = "-"
 _UID: Final = "spannerDataChangeRecordUid"
 _POLLED: Final = "pollAtTimestamp"
-_RUN_ID: Final = str(uuid.uuid4())
 # Those of a data change record under their own names.
 _OF_RECORD: Final = (
     *("transaction_tag", "value_capture_type", "partition_token"),
@@ -105,10 +104,12 @@ class Debezium(ModEnvelope):
     @property
     def has_headers(self) -> bool:
         """Whether messages have the connector's headers; see Envelope."""
-        return self.options.strict
+        return self.options.strict or super().has_headers
 
     def headers(self, record: Row | None, mod_number: int = 0) -> Mapping[str, str]:
         """Return the connector's headers; its random number of a change is the change's UUID."""
+        if not self.options.strict:
+            return super().headers(record, mod_number)
         now = str(ns_to_ms(time.time_ns()))
         if record is None:
             return {_UID: f"watermark-{uuid.uuid4()}", _POLLED: now}
@@ -117,7 +118,7 @@ class Debezium(ModEnvelope):
             "connectorLogicalName": origin.pipeline,
             "taskId": "0",
             "connectorName": origin.pipeline,
-            "runId": _RUN_ID,
+            "runId": self.options.run_id,
         }
         return {
             _UID: change_id(origin.stream_name, record, mod_number),
@@ -152,7 +153,8 @@ class Debezium(ModEnvelope):
         """Yield the messages in JSON, with their schemas if the options say so; see Envelope."""
         bodies = self.bodies(record, self.json_events)
         if self.options.schemas_enable:
-            bodies = (self._with_schemas(body, record) for body in bodies)
+            columns = self._columns(record)
+            bodies = (self._with_schemas(body, record, columns) for body in bodies)
         return (body.as_json() for body in bodies)
 
     def resolved(self, watermark_ns: int, table: str | None = None) -> MessageBody:
@@ -165,8 +167,7 @@ class Debezium(ModEnvelope):
         schema = resolved_schema(self.options.origin.pipeline)
         return replace(body, value=with_schema(schema, body.value))
 
-    @staticmethod
-    def json_events(record: Row) -> Iterator[Event]:
+    def json_events(self, record: Row) -> Iterator[Event]:
         """Read the events of a record: a NUMERIC and a JSON stay strings; see Envelope."""
         return events(record, connect_converter)
 
@@ -175,30 +176,14 @@ class Debezium(ModEnvelope):
     ) -> EventSchemas | None:
         """Return the connector's schemas, with strict; see Envelope.
 
-        Where the table's shape is unknown, columns of its key may be NULL.
+        Where the key's shape is unknown, its columns may be NULL.
         """
         if not self.options.strict:
             return None
-        columns, shape = list(column_types), self._shape(table)
-        if not shape.key:
-            key = tuple(column["name"] for column in columns if column["is_primary_key"])
-            shape = TableShape(key, nullable=key)
-        return self._schemas(table, replace(shape, columns=shape.with_columns_of(columns)), _SOURCE)
-
-    def schemas(self, record: Row, keys: Values) -> EventSchemas:
-        """Return the schemas of a record's messages.
-
-        Args:
-            record: a row of the output's contract.
-            keys: of a mod. A change record does not say whether a column of the key may be NULL;
-                where the table's shape does not either, one that is not NULL here is required.
-        """
-        has_prefix = _BETWEEN in (record["record_sequence"] or "")
-        table = record["table_name"]
-        shape = self._shape(table)
-        null = shape.nullable if shape.key else [name for name, v in keys.items() if v is None]
-        shape = TableShape(tuple(keys), self._columns(record), null)
-        return self._schemas(table, shape, _WITH_PREFIX if has_prefix else _SOURCE)
+        record_columns = list(column_types)
+        columns = self._shape(table).with_columns_of(record_columns)
+        key = [column["name"] for column in record_columns if column["is_primary_key"]]
+        return self._schemas(table, columns, key or self._shape(table).key, key, _SOURCE)
 
     def body(self, event: Event) -> MessageBody:
         """Return the message of one mod."""
@@ -252,7 +237,8 @@ class Debezium(ModEnvelope):
             "transaction": None,
         }
         if self.options.schemas_enable:
-            schemas = self._schemas(table, self._shape(table), _SOURCE)
+            shape = self._shape(table)
+            schemas = self._schemas(table, shape.columns, shape.key, (), _SOURCE)
             value = with_schema(schemas.value_json, value)
         return MessageBody(None, None, value)
 
@@ -280,21 +266,46 @@ class Debezium(ModEnvelope):
     def _columns(self, record: Row) -> dict[str, str]:
         return self._shape(record["table_name"]).with_columns_of(record["column_types"])
 
-    def _schemas(self, table: str, shape: TableShape, source: Mapping[str, str]) -> EventSchemas:
+    def _schemas(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        key: Collection[str],
+        nullable: Collection[str],
+        source: Mapping[str, str],
+    ) -> EventSchemas:
+        """Return a table's schemas.
+
+        Args:
+            table: the full name.
+            columns: types by name.
+            key: the columns of a record's key, which may be that of a former table.
+            nullable: those of the key that may be NULL if the table's shape does not say it.
+            source: the fields of source.
+        """
+        shape = self._shape(table)
+        if set(shape.key) == set(key):
+            nullable = shape.nullable
         return event_schemas(
             EventTable(
                 self.options.origin.pipeline,
                 table,
-                tuple(shape.columns.items()),
-                frozenset(shape.key),
-                frozenset(shape.key).difference(shape.nullable),
+                tuple(columns.items()),
+                frozenset(key),
+                frozenset(key).difference(nullable),
                 tuple(source.items()),
             )
         )
 
-    def _with_schemas(self, body: MessageBody, record: Row) -> MessageBody:
-        assert body.key is not None  # noqa: S101 - a change's
-        schemas = self.schemas(record, body.key)
+    def _with_schemas(
+        self, body: MessageBody, record: Row, columns: Mapping[str, str]
+    ) -> MessageBody:
+        assert body.table is not None and body.key is not None  # noqa: S101, PT018 - a change's
+        # A change record does not say whether a column of the key may be NULL.
+        null = [name for name, value in body.key.items() if value is None]
+        has_prefix = _BETWEEN in (record["record_sequence"] or "")
+        source = _WITH_PREFIX if has_prefix else _SOURCE
+        schemas = self._schemas(body.table, columns, body.key, null, source)
         value = None if body.value is None else with_schema(schemas.value_json, body.value)
         return replace(body, key=with_schema(schemas.key_json, body.key), value=value)
 

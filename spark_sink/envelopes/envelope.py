@@ -54,6 +54,7 @@ class EnvelopeOptions:
         schemas_enable: key and value are {"schema": …, "payload": …} in the envelope debezium, as
             Kafka Connect's JsonConverter writes them with its setting of that name.
         strict: the envelope debezium has no difference to the connector's messages.
+        run_id: a number of the process that runs the pipeline, for the headers of strict.
         shapes: the tables' columns, by table; see Envelope.needs_shapes. A table that is not here
             has the columns of each record, and its key their order.
         enriched_properties: what the envelope enriched adds.
@@ -76,7 +77,8 @@ class EnvelopeOptions:
     tombstones: bool = False
     schemas_enable: bool = False
     strict: bool = False
-    shapes: Mapping[str, TableShape] = field(default_factory=dict, hash=False)
+    run_id: str = ""
+    shapes: Mapping[str, TableShape] = field(default_factory=dict, compare=False)
     enriched_properties: tuple[EnrichedProperty, ...] = ()
     sink: str = ""
     headers_json_column_name: str | None = None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # The columns of a message besides its key and value, in a batch of its own.
 _OVERHEAD_BYTES: Final = 100
+_HEADER_OVERHEAD_BYTES: Final = 10
 _TOPICS_MAX: Final = 100
 
 
@@ -93,4 +94,5 @@ class KafkaDeadLetters:
 def _with_bytes_of(size: Column, header: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return size + F.octet_length(header["key"]) + F.octet_length(header["value"])
+    lengths = F.octet_length(header["key"]) + F.octet_length(header["value"])
+    return size + lengths + _HEADER_OVERHEAD_BYTES

@@ -194,7 +194,10 @@ class Transactions:
         """
         while True:
             try:
-                self._produce(topic, value, key, partition, headers=list(headers))
+                if headers:
+                    self._produce(topic, value, key, partition, headers=list(headers))
+                else:
+                    self._produce(topic, value, key, partition)
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:

@@ -58,17 +58,17 @@ class Topics:
         if not self.has_one_per_table:
             return
         made = (table_topic(self.changes, table) for table in sorted(tables))
-        taken = {} if self.watermarks is None else {self.identity_of(self.watermarks): ""}
+        taken = {self.identity_of(name): "" for name in (self.watermarks, self.heartbeats) if name}
         for topic in (*sorted(written), *made):
             other = taken.setdefault(self.identity_of(topic), topic)
             if other != topic:
                 whose = f"topic {other} of table {self._table(other)!r}"
                 raise TableNameError(
                     f"topic {topic} of table {self._table(topic)!r} can't be beside the"
-                    f" {whose if other else f'sink.watermarks_topic {self.watermarks}'}"
+                    f" {whose if other else self._own_topics}"
                     f"{self.why_one}.",
                     "Leave a table out with filter.exclude_tables, rename it, or choose another"
-                    f" {'sink.topic' if other else 'watermarks_topic'}",
+                    f" {'sink.topic' if other else self._own_topics}",
                 )
 
     @staticmethod
@@ -80,6 +80,12 @@ class Topics:
     def why_one(self) -> str:
         """The end of a sentence that says why two topics can't be beside each other."""
         return ""
+
+    @property
+    def _own_topics(self) -> str:
+        """The topics that are of no table, as the settings name them."""
+        named = {"watermarks_topic": self.watermarks, "heartbeats_topic": self.heartbeats}
+        return " or ".join(f"sink.{name} {topic}" for name, topic in named.items() if topic)
 
     def table_of(self, topic: str) -> str | None:
         """Return the full name of the table that a topic is of; None if tables share it."""

@@ -20,7 +20,7 @@ from slackwater.spark_sink.pubsub.service import Service, is_of_topic
 from slackwater.spark_sink.pubsub.topic_schema import Topic, TopicSchema
 
 # Each look is two requests, of which Pub/Sub limits a project's in a minute.
-_LOOK_S_MIN: Final = 60.0
+_LOOK_S_MIN: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class TopicMessages(AvroMessages):
         by_topic = {topic: self._schema(topic, each) for topic, each in needed.items()}
         return TopicEncoder(self.envelope, by_topic)
 
-    def resolved(self, topic: str, value: Mapping[str, Any]) -> bytes:
+    def resolved(self, topic: str, value: Mapping[str, Any], table: str | None = None) -> bytes:  # noqa: ARG002
         """Return the resolved message of a topic, by its schema; see AvroMessages."""
         needed = resolved_schema(namespace(topic, "", by_table=False), self.envelope)
         return self._schema(topic, [needed], may_be_missing=True).encode(value)

@@ -5,6 +5,7 @@ See kafka.exactly_once and kafka.at_least_once.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
@@ -13,7 +14,7 @@ from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
 from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.message import TABLE, Origin
 from slackwater.spark_sink.envelopes.registry import with_changefeed_options
 from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -39,6 +40,8 @@ class KafkaSettings(MessageSettings):
     Attributes:
         confluent_schema_registry: the URL of the schema registry, for Avro.
         options: of Spark's Kafka sink.
+        strict: see EnvelopeOptions.
+        heartbeats_topic: the topic of the heartbeats that strict has; None for none of them.
         key_in_value, tombstones, headers_json_column_name, extra_headers: see EnvelopeOptions.
         delivery: None for exactly_once if the broker has transactions, otherwise at_least_once.
         shards: the number of transactions that an epoch is sent in.
@@ -53,6 +56,8 @@ class KafkaSettings(MessageSettings):
     options: TextMapping = Field(default_factory=dict)
     key_in_value: bool = False
     tombstones: bool = True
+    strict: bool = False
+    heartbeats_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
     headers_json_column_name: str | None = None
     extra_headers: TextMapping = Field(default_factory=dict)
     delivery: Literal["exactly_once", "at_least_once"] | None = None
@@ -107,6 +112,8 @@ class KafkaSettings(MessageSettings):
             envelope.options,
             key_in_value=self.key_in_value,
             tombstones=self.tombstones,
+            strict=self.strict,
+            run_id=str(uuid.uuid4()),
             headers_json_column_name=self.headers_json_column_name,
             extra_headers=self.extra_headers,
         )
@@ -158,6 +165,24 @@ class KafkaSettings(MessageSettings):
                     " takes the headers from.",
                     "Add it, or leave the table out with filter.exclude_tables",
                 )
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether columns that a record lacks are null; see MessageSettings."""
+        return self.strict
+
+    @model_validator(mode="after")
+    def _debezium_alone(self) -> Self:
+        if self.strict and (self.envelope != "debezium" or TABLE not in self.topic):
+            raise ValueError(
+                f"strict goes with envelope debezium, and with {TABLE} in topic, as the connector"
+                " has a topic for each table"
+            )
+        if self.heartbeats_topic is not None and not self.strict:
+            raise ValueError("heartbeats_topic goes with strict")
+        if self.heartbeats_topic is not None and self.heartbeats_topic == self.watermarks_topic:
+            raise ValueError("heartbeats_topic and watermarks_topic are one topic: name another")
+        return self
 
     @model_validator(mode="after")
     def _headers_of_envelope(self) -> Self:

@@ -29,8 +29,7 @@ class MessageSettings(EnvelopeSettings, ABC):
         topic: the topic's name; {table} in it stands for the table's full name.
         watermarks_topic: the topic of low watermarks; None for none.
         resolved: the least milliseconds between two resolved messages; None for none of them.
-        heartbeats_topic: the topic of the heartbeats that strict has; None for none of them.
-        topic_in_value, diff, schemas_enable, strict: see EnvelopeOptions.
+        topic_in_value, diff, schemas_enable: see EnvelopeOptions.
         bad_records: stop at a message that the service refuses, or set its record aside.
     """
 
@@ -39,17 +38,20 @@ class MessageSettings(EnvelopeSettings, ABC):
     topic: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]|\{table\})+$")] = TABLE
     watermarks_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
     resolved: Annotated[int, Duration()] | None = None
-    heartbeats_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
     topic_in_value: bool = False
     diff: bool = False
     schemas_enable: bool = False
-    strict: bool = False
     bad_records: Literal["stop", "dead_letter"] = "stop"
 
     @property
     def topics(self) -> Topics:
         """Where messages go."""
-        return Topics(self.topic, self.watermarks_topic, self.resolved, self.heartbeats_topic)
+        return Topics(self.topic, self.watermarks_topic, self.resolved)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether columns that a record lacks are null, as Debezium's connector says."""
+        return False
 
     @property
     def in_value(self) -> bool:
@@ -64,7 +66,6 @@ class MessageSettings(EnvelopeSettings, ABC):
             topic=self.topic if self.topic_in_value else None,
             diff=self.diff,
             schemas_enable=self.schemas_enable,
-            strict=self.strict,
         )
         return replace(envelope, options=options)
 
@@ -75,7 +76,7 @@ class MessageSettings(EnvelopeSettings, ABC):
     def check_capture_type(self, capture_type: str) -> None:
         """Check that rows will be whole where a part of one looks whole; see SinkSettings."""
         envelope, is_avro = envelopes()[self.envelope], self.format == AVRO
-        require_whole_rows(capture_type, envelope, is_avro=is_avro and not self.strict)
+        require_whole_rows(capture_type, envelope, is_avro=is_avro and not self.is_strict)
         if self.diff and capture_type != WITH_OLD_VALUES:
             raise PartialRowError(
                 f"changes of value capture type {capture_type} lack the row before the change,"
@@ -103,13 +104,6 @@ class MessageSettings(EnvelopeSettings, ABC):
             raise ValueError("diff goes with envelope wrapped or enriched")
         if self.schemas_enable and (self.envelope != "debezium" or self.format == AVRO):
             raise ValueError("schemas_enable goes with envelope debezium in format json")
-        if self.strict and (self.envelope != "debezium" or TABLE not in self.topic):
-            raise ValueError(
-                f"strict goes with envelope debezium, and with {TABLE} in topic, as the connector"
-                " has a topic for each table"
-            )
-        if self.heartbeats_topic is not None and not self.strict:
-            raise ValueError("heartbeats_topic goes with strict")
         return self
 
     @model_validator(mode="after")

@@ -247,13 +247,14 @@ class MessageSink(StagedByTasks):
         closing = []
         counts = self._delivery.partition_counts(spark, self._written.names())
         tables = {topic: self._topics.table_of(topic) for topic in counts}
-        self._learn_shapes([table for table in tables.values() if table], low_watermark)
+        if self._envelope.options.strict:
+            self._learn_shapes([table for table in tables.values() if table], low_watermark)
         for topic, partitions in counts.items():
             body = self._envelope.resolved(datetime_to_ns(low_watermark), tables[topic])
             if self._avro is None:
                 value = dumps(body.value).encode()
             else:
-                value = self._avro.resolved(topic, body.value)
+                value = self._avro.resolved(topic, body.value, tables[topic])
             closing += [
                 ClosingMessage(topic, partition, None, value, self._headers())
                 for partition in range(partitions)

@@ -80,7 +80,7 @@ class PubSubSettings(MessageSettings):
     @property
     def topics(self) -> PubSubTopics:
         """Where messages go."""
-        return PubSubTopics(self.topic, self.watermarks_topic, self.resolved, self.heartbeats_topic)
+        return PubSubTopics(self.topic, self.watermarks_topic, self.resolved)
 
     def service(self, environ: Mapping[str, str] = os.environ) -> Service:
         """Return Pub/Sub, or its emulator if the environment names one."""
@@ -169,12 +169,6 @@ class PubSubSettings(MessageSettings):
                 "a topic has one schema, and each table another: format avro goes with a topic for"
                 " each table, such as spanner-{table}, or with envelope record"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _strict_is_json(self) -> Self:
-        if self.strict and self.format == AVRO:
-            raise ValueError("strict goes with format json")
         return self
 
     @model_validator(mode="after")

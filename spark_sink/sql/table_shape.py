@@ -21,9 +21,10 @@ class TableShape:
         nullable: the columns that may be NULL.
     """
 
-    key: Sequence[str] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
-    nullable: Collection[str] = ()
+    # Not hashed, so that caches take it; the names of tables tell them apart.
+    key: Sequence[str] = field(default=(), hash=False)
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    nullable: Collection[str] = field(default=(), hash=False)
 
     def with_columns_of(self, column_types: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         """Return the types of all columns: these, and those that a record has.
@@ -60,6 +61,7 @@ def learned_shapes(
     """
     if not has_columns:
         keys = {table: TableShape(shape.key) for table, shape in read.items()}
-        return {**dict.fromkeys(tables, TableShape()), **keys, **before}
+        learned = {table: shape for table, shape in before.items() if shape.key}
+        return {**dict.fromkeys([*before, *tables], TableShape()), **keys, **learned}
     wanted = dict.fromkeys([*before, *tables], TableShape())
     return {table: read.get(table, before.get(table, shape)) for table, shape in wanted.items()}

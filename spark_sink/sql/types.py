@@ -7,6 +7,7 @@ and arrays as they are written.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any, Final
 
 from slackwater.column_types import element_type, spark_type
@@ -25,6 +26,7 @@ VALUES: Final = "map<string, string>"
 _FAIL: Final = ", map('mode', 'FAILFAST')"
 
 
+@lru_cache(maxsize=10_000)
 def spanner_type(type_json: str) -> str:
     """Return the type of a change record's column as the information schema spells it.
 

@@ -164,7 +164,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     },
     "pubsub.md": {
         "over 10 MB": "spark_sink/pubsub/service.py::_REQUEST_BYTES_MAX: Final = 10_000_000",
-        "within a minute": "spark_sink/pubsub/topic_messages.py::_LOOK_S_MIN: Final = 60.0",
+        "within ten seconds": "spark_sink/pubsub/topic_messages.py::_LOOK_S_MIN: Final = 10.0",
         "or 9 MB": "spark_sink/pubsub/publisher.py::_REQUEST_BYTES_MAX: Final = 9_000_000",
     },
     "kubernetes.md": {

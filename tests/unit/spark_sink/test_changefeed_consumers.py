@@ -255,3 +255,30 @@ def test_a_column_without_an_object_has_no_headers(meta: str | None) -> None:
     change = record("T", WITH_HEADERS, ["id"], None, {"id": 7, "name": "Ada", "meta": meta})
     made = envelopes()["row"](EnvelopeOptions(CHANGEFEED, headers_json_column_name="meta"))
     assert made.headers(change) == {}
+
+
+@pytest.mark.parametrize(
+    ("meta", "headers"),
+    [
+        ('{"n": 1e400, "m": 1.10}', {"n": "1e400", "m": "1.10"}),
+        ('{"n": 123456789012345678901234567890}', {"n": "123456789012345678901234567890"}),
+        ('{"deep": {"n": 1.10}}', {"deep": '{"n":1.10}'}),
+        # The row has none any more.
+        (None, {}),
+    ],
+)
+def test_headers_have_all_digits_and_are_those_of_the_row_after_the_change(
+    meta: str | None, headers: dict[str, str]
+) -> None:
+    before = {"id": 7, "name": "Ada", "meta": '{"trace": "old"}'}
+    change = record("T", WITH_HEADERS, ["id"], before, {**before, "meta": meta})
+    made = envelopes()["row"](EnvelopeOptions(CHANGEFEED, headers_json_column_name="meta"))
+    assert made.headers(change) == headers
+
+
+@pytest.mark.parametrize("envelope", sorted(envelopes()))
+def test_extra_headers_are_on_each_change_and_on_no_resolved_message(envelope: str) -> None:
+    made = envelopes()[envelope](EnvelopeOptions(CHANGEFEED, extra_headers={"app": "shop"}))
+    assert made.has_headers
+    assert made.headers(vehicle(BIKE)) == {"app": "shop"}
+    assert made.headers(None) == {}

@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -26,6 +27,7 @@ from slackwater.spark_sink.avro.wire_format import (
 from slackwater.spark_sink.envelopes.debezium import Debezium
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import table_topic
+from slackwater.spark_sink.sql.table_shape import TableShape
 from tests.support.debezium_connector import (
     CASES,
     MESSAGES,
@@ -105,7 +107,8 @@ def test_messages_in_avro_say_what_those_in_json_do(case: str) -> None:
     for record in changes.records:
         table_schema = TableSchema.of("t", record["table_name"], record["column_types"])
         encoder = RegistryEncoder(envelope, {table_schema: SchemaIds(1, 2)}, by_table=False)
-        schemas = parsed_schemas(table_schema, False, envelope)
+        shape = envelope.options.shapes.get(record["table_name"])
+        schemas = parsed_schemas(table_schema, False, envelope, shape)
         written = zip(encoder.messages(record, "t"), in_json.messages(record), strict=True)
         for parts, message in written:
             read_back = [
@@ -138,3 +141,20 @@ def plain(value: Any) -> Any:
 @pytest.mark.long
 def test_the_connector_makes_these_messages() -> None:
     assert all_messages() == EXPECTED
+
+
+def test_a_table_that_was_made_again_with_another_key_has_that_of_each_record() -> None:
+    changes = CASES["googlesql"]
+    other = replace(changes, shapes={"Users": TableShape(("email",), {"email": "STRING(9)"})})
+    record = changes.records[0]
+    for envelope in (
+        strict_envelope(other, schemas_enable=False),
+        Debezium(EnvelopeOptions(ORIGIN, strict=True)),
+    ):
+        table_schema = TableSchema.of("t", "Users", record["column_types"])
+        for_task = for_avro(envelope)
+        encoder = RegistryEncoder(for_task, {table_schema: SchemaIds(1, 2)}, by_table=False)
+        ((key, _),) = encoder.messages(record, "t")
+        shape = for_task.options.shapes.get("Users")
+        schema, _ = parsed_schemas(table_schema, False, for_task, shape)
+        assert fastavro.schemaless_reader(io.BytesIO((key or b"")[5:]), schema, None) == {"id": 1}

@@ -106,7 +106,7 @@ def test_a_schema_of_ones_own_fits_if_it_has_every_field() -> None:
 
 def test_a_value_that_stands_alone_has_its_key_once() -> None:
     with_key = {name for name in envelopes() if "Key" in json.dumps(schema({}, name))}
-    assert with_key == {"flat", "key_only", "row", "wrapped"}
+    assert with_key == {"enriched", "flat", "key_only", "row", "wrapped"}
     for name in with_key:
         value = schema({}, name)
         [metadata] = [f for f in value["fields"] if f["name"] == "__crdb__"] or [value]

@@ -32,6 +32,9 @@ def test_of_keys_alone_those_of_all_tables_are_learned_at_once() -> None:
     # Later there is another table of that name, or none.
     other = {"A": TableShape(("x",))}
     assert learned_shapes(shapes, other, ["C"], has_columns=False) == {**shapes, "C": TableShape()}
+    # A table that was missing is there later.
+    again = learned_shapes(shapes, {"gone": A}, ["C"], has_columns=False)
+    assert again["gone"] == TableShape(A.key)
 
 
 def test_of_columns_only_tables_with_records_are_learned_and_then_learned_anew() -> None:
