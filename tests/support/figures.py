@@ -141,15 +141,12 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "decisions.md": {
         "a few tenths of a second": _PARTITIONS,
         "half a microsecond per record": _READING,
-        "seven days": _DDL,
         "a column twice a second": _DESIRED,
         "Trade-off: half a second": _DESIRED,
         "starting a query takes five seconds": _CONTROL,
         "every 50 ms": "slackwater/pipeline/lifecycle.py::POLL_S: Final = 0.05",
-        "an hour later": _HOUR,
         "waits 20 ms": "scheduler/tasks/task.py::_LINGER_S: Final = 0.02",
         "a thousand rows into ten million took 12.5 s": _MIRRORS,
-        "half a second per epoch at most": _CUT,
     },
     "initial-scan.md": {"an hour by default": _SPANNER},
     "kafka.md": {
