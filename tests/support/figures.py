@@ -184,7 +184,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "512 KiB": "spark_sink/output/staged_file.py::IN_MEMORY_MAX: Final = 512 << 10",
         "1 MiB": "spark_sink/output/bucket_place.py::IN_COMMIT_MAX: Final = 1 << 20",
         "a day old": _EXAMPLE,
-        "7 requests": "tests/unit/pages/test_sizing_page.py::test_other_pages_have_the_same_counts",
     },
     "operations.md": {
         "10 s for its header": "slackwater/monitoring/http_server.py::_REQUEST_S_MAX: Final = 10.0",
