@@ -333,7 +333,7 @@ VALUES = {
 def test_mirrors_are_what_bigquery_asks_for(
     session: SparkSession, table_format: TableFormat, tmp_path: Path
 ) -> None:
-    """The lists of requirements are in docs/bigquery.md."""
+    """BigQuery's documentation lists what it asks for; docs/bigquery.md what matters of it."""
     properties = {"delta.checkpointInterval": "1"}
     sink = Mirrors(on_disk(tmp_path), "orders", table_format, properties=properties)
     codes = {name: code for name, (code, _) in VALUES.items()}

@@ -14,12 +14,11 @@ from typing import Final
 BY_ITS_BENCHES: Final = ("performance.md",)
 
 _EXAMPLE: Final = "an example or advice"
-_DAY: Final = "a day has 86,400 seconds"
 _BIGQUERY: Final = "BigQuery's documentation"
 _DATASTREAM: Final = "Datastream's documentation"
 _SPANNER: Final = "Spanner's documentation"
 _KAFKA: Final = "Kafka's documentation"
-OTHERS: Final = (_EXAMPLE, _DAY, _BIGQUERY, _DATASTREAM, _KAFKA, _SPANNER)
+OTHERS: Final = (_EXAMPLE, _BIGQUERY, _DATASTREAM, _KAFKA, _SPANNER)
 
 _CONTINUOUS: Final = "python -m bench.continuous"
 _CONTROL: Final = "python -m bench.control"
@@ -30,9 +29,6 @@ _PARTITIONS: Final = "python -m bench.partitions"
 _READING: Final = "python -m bench.reading"
 _SOAK: Final = "python -m bench.soak"
 _START: Final = "python -m bench.start"
-_WATERMARKS: Final = "python -m bench.watermark_log"
-_EXECUTORS: Final = "python -m tests.proofs.executors_on_pods"
-_IMAGE: Final = "python -m tests.proofs.image_build"
 _MEMORY: Final = "python -m tests.proofs.memory_limits"
 _REQUESTS: Final = "python -m tests.proofs.object_requests"
 _BILLED: Final = (
@@ -125,7 +121,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "0.025 dollars a GiB after 2 TiB": _BIGQUERY,
         "99 changed tables": "spark_sink/tables/in_bigquery/merge.py::TABLES_MAX: Final = 99",
         "1 s | 10 s | 60 s": _BILLED,
-        "10,000 delete files": _BIGQUERY,
         "mirrors above 128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128",
         "30 commits": 'spark_sink/output/delta/delta_commits.py::"delta.checkpointInterval": "30"',
         "300 characters": _BIGQUERY,
@@ -169,8 +164,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "150 MiB": _READER_MEMORY,
         "on two cores: shape ... 2,155 MiB": _MEMORY,
         "60 KiB": _CONTINUOUS,
-        "60 transactions a second ... 6 s to 9 s": _EXECUTORS,
-        "1,789 MB": _IMAGE,
     },
     "mirrors.md": {
         "within a minute": _STATED,
@@ -224,7 +217,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "over two seconds": "scheduler/tasks/open_query_reporter.py::_EVERY_S: Final = 2.0",
     },
     "output.md": {
-        "a day has up to 86,400 folders": _DAY,
         "an hour by default": _HOUR,
         "but a day is kept": _LONG,
         "128 MiB": _GROUP,
@@ -233,7 +225,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "50 files": "spark_sink/tables/row_merges/file_merge.py::FILES_MAX: Final = 50",
         "100 files": _WATERMARK_FILES,
         "100 epochs": _WATERMARK_FILES,
-        "600 files": _WATERMARKS,
         "200 bytes": "spark_sink/table_names.py::_BYTES_MAX: Final = 200",
     },
     "quickstart.md": {
