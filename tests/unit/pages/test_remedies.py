@@ -49,6 +49,16 @@ def test_each_command_that_is_written_has_its_test() -> None:
     assert TESTS.keys() - commands.keys() <= {"resume --from-watermark", "resume --skip-to"}
 
 
+def test_no_command_is_written_that_there_is_not() -> None:
+    words = {
+        (file, word)
+        for file, text in texts().items()
+        for word in re.findall(r"(?:`|^[ $]*)slackwater ([a-z][a-z-]*)", text, re.MULTILINE)
+    }
+    assert {word for _, word in words} >= {"init", "run", "status"}
+    assert {(file, word) for file, word in words if word not in COMMANDS} == set()
+
+
 def test_the_tests_of_remedies_are_there() -> None:
     for node in set(TESTS.values()):
         file, _, name = node.partition("::")
