@@ -9,8 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from slackwater.spark_sink.tables.in_ducklake.lake import extension_file
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _extensions_are_taken_as_they_are() -> Iterator[None]:
+    """Have DuckDB verify no signatures in this process.
+
+    It does at each connection, for 110 MB, which takes more of the processor than what a test does
+    with the connection. Programs that tests start verify them.
+    """
+    connect = duckdb.connect
+
+    def connect_at_once(*args: Any, **settings: Any) -> duckdb.DuckDBPyConnection:
+        config = {**settings.pop("config", {}), "allow_unsigned_extensions": True}
+        return connect(*args, config=config, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duckdb, "connect", connect_at_once)
+        yield
 
 
 @dataclass(frozen=True)
