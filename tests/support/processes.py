@@ -1,4 +1,4 @@
-"""Processes of tests, forked from one that has loaded the metadata store once for all of them."""
+"""Processes of tests, forked from one that has loaded once what all of them need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import Any, Final
 
 FORKED: Final = multiprocessing.get_context("forkserver")
 # Nothing of these starts a thread, which no child of a fork would have.
-FORKED.set_forkserver_preload(["slackwater.state.store", "psycopg", "google.cloud.spanner_v1"])
+_LOADED: Final = (
+    *("slackwater.state.store", "psycopg", "google.cloud.spanner_v1"),
+    # With these a process has little left to load for itself.
+    *("google.cloud.sqlalchemy_spanner", "alembic.autogenerate", "tests.support.stores"),
+)
+FORKED.set_forkserver_preload(list(_LOADED))
 
 
 def pool(size: int) -> ProcessPoolExecutor:
