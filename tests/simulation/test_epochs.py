@@ -23,7 +23,7 @@ from tests.simulation.history import STEP_NS
 
 SEEDS = 24
 MUTABLE_SEEDS = 12
-CONTINUOUS_SEEDS = 20
+CONTINUOUS_SEEDS = 12
 PARTS = 2
 
 
