@@ -156,7 +156,7 @@ bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
 
 faults: install ## The long tests: seeded faults, kills, takeovers, simulated lives
-	@$(BIN)/pytest -m long tests/install tests/outputs tests/pods tests/spark
+	@$(BIN)/pytest -m long tests/emulator tests/install tests/outputs tests/pods tests/spark
 	@$(BIN)/pytest --hypothesis-profile=long $(RULES)
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 MUTABLE_KEY_RANGE
