@@ -236,8 +236,8 @@ def test_large_epochs_of_several_tables_are_written_at_the_same_time(
     monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", 0)
     _, tasks = place.owner()
     for epoch in (1, 2):
-        tasks.write(epoch, *(inserts(epoch, at=epoch, table=f"T{n}") for n in range(6)))
-    assert [place.ids(f"T{n}") for n in range(6)] == [[1, 2]] * 6
+        tasks.write(epoch, *(inserts(epoch, at=epoch, table=f"T{n}") for n in range(3)))
+    assert [place.ids(f"T{n}") for n in range(3)] == [[1, 2]] * 3
     assert not list(place.folder.rglob("_staging/*/*/*"))
 
 
