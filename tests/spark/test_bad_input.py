@@ -16,6 +16,8 @@ from tests.support import services
 from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
 
+PARTITION_ALIVE_S = 20
+
 pytestmark = pytest.mark.usefixtures("commands_here")
 
 

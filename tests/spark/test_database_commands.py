@@ -33,6 +33,8 @@ from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
 from tests.support.services import settings
 
+PARTITION_ALIVE_S = 20
+
 # Datastream's documentation, "BigQuery destination": those of the write mode append-only.
 DATASTREAMS_COLUMNS = {
     "UUID",

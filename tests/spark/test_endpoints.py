@@ -20,6 +20,8 @@ from tests.support.services import settings
 from tests.support.tls_door import guarded_server
 from tests.support.truths import require_equal, truth_of
 
+PARTITION_ALIVE_S = 20
+
 
 @pytest.mark.timeout(400)
 def test_a_pipeline_goes_on_with_renewed_certificates(

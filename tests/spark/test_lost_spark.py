@@ -23,6 +23,8 @@ from tests.support.emulators import NewDatabase
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
 
+PARTITION_ALIVE_S = 20
+
 _SECONDS_MAX = 300
 
 

@@ -22,6 +22,8 @@ from tests.support.emulators import NewDatabase
 from tests.support.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.support.services import settings
 
+PARTITION_ALIVE_S = 20
+
 
 @pytest.mark.usefixtures("commands_here")
 def test_a_mirror_that_differs_is_found_repaired_and_read_as_of_a_time(

@@ -33,6 +33,8 @@ from tests.support.pages import blocks
 from tests.support.rest_catalog import rest_catalog
 from tests.support.truths import require_equal, truth_of
 
+PARTITION_ALIVE_S = 20
+
 PAGE = "object-stores.md"
 A_CHANGELOG, WITH_OPTIONS, COMPACTED, IN_DELTA, MIRRORS, IN_A_CATALOG, BY_SPARK = blocks(
     PAGE, "yaml"

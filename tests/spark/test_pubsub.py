@@ -15,6 +15,9 @@ from tests.support.pages import blocks
 from tests.support.pubsub import PubSubEmulator
 from tests.support.pubsub import pubsub as pubsub
 
+# They split and merge while it is killed, and in minutes they do not become too many.
+PARTITION_ALIVE_S = 6
+
 
 @pytest.mark.timeout(400)
 def test_pubsub_gets_every_change_through_a_kill(
