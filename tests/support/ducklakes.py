@@ -23,9 +23,10 @@ def _extensions_are_taken_as_they_are() -> Iterator[None]:
     """
     connect = duckdb.connect
 
-    def connect_at_once(*args: Any, **settings: Any) -> duckdb.DuckDBPyConnection:
-        config = {**settings.pop("config", {}), "allow_unsigned_extensions": True}
-        return connect(*args, config=config, **settings)
+    def connect_at_once(
+        database: str = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
+    ) -> duckdb.DuckDBPyConnection:
+        return connect(database, read_only, {**(config or {}), "allow_unsigned_extensions": True})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duckdb, "connect", connect_at_once)
