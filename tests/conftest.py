@@ -27,7 +27,6 @@ settings.load_profile("busy")
 _FIXTURES = (
     "tests.support.browsers",
     "tests.support.delta_places",
-    "tests.support.ducklakes",
     "tests.support.emulators",
     "tests.install.environments",
     "tests.support.postgres",

@@ -73,7 +73,7 @@ def test_a_pipeline_runs_until_caught_up_and_shows_where_it_stands(
 
     checked = slackwater("check", "-c", str(config))
     assert checked.returncode == 0, checked.stdout
-    assert checked.stdout.count("ok ") == 6
+    assert checked.stdout.count("ok ") == 7
 
     again = slackwater("run", "-c", str(config), "--until-caught-up")
     assert again.returncode == 0, again.stderr

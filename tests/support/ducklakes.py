@@ -9,28 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pytest
 
 from slackwater.spark_sink.tables.in_ducklake.lake import extension_file
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _extensions_are_taken_as_they_are() -> Iterator[None]:
-    """Have DuckDB verify no signatures in this process.
-
-    It does at each connection, for 110 MB, which takes more of the processor than what a test does
-    with the connection. Programs that tests start verify them.
-    """
-    connect = duckdb.connect
-
-    def connect_at_once(
-        database: str = ":memory:", *, read_only: bool = False, config: dict[str, Any] | None = None
-    ) -> duckdb.DuckDBPyConnection:
-        return connect(database, read_only, {**(config or {}), "allow_unsigned_extensions": True})
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duckdb, "connect", connect_at_once)
-        yield
 
 
 @dataclass(frozen=True)
@@ -51,7 +31,7 @@ class Lake:
     @contextmanager
     def opened(self, *, is_read_only: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
         """Provide a connection of a reader, in a transaction."""
-        with duckdb.connect() as connection:
+        with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
             connection.execute("LOAD icu; SET TimeZone = 'UTC'")
             for name in ("ducklake", "sqlite_scanner", "postgres_scanner"):
                 connection.load_extension(extension_file(name))
