@@ -43,21 +43,20 @@ class AvroMessages(ABC):
 
     Attributes:
         key_type: Spark's type of keys.
-        has_uuid: messages() returns the columns that message_rows.messages() adds with it.
     """
 
     key_type: ClassVar[str] = "binary"
-    has_uuid: ClassVar[bool] = False
 
     def __init__(self, envelope: Envelope) -> None:
         self.envelope = for_avro(envelope)
 
-    def messages(self, changes: DataFrame, topic: Column) -> DataFrame:
+    def messages(self, changes: DataFrame, topic: Column, *, has_uuid: bool = False) -> DataFrame:
         """Return a row for each message, as messages() with ROW_HASH; the value is binary.
 
         Args:
             changes: rows of the output's contract.
             topic: the topic of each.
+            has_uuid: see message_rows.messages().
 
         Raises:
             PartialRowError: an update lacks the whole row.
@@ -77,7 +76,7 @@ class AvroMessages(ABC):
             _wrap(self.encoder(schemas)),
             (self.key_type, "binary"),
             has_row_hash=True,
-            has_uuid=self.has_uuid,
+            has_uuid=has_uuid,
         )
 
     @abstractmethod

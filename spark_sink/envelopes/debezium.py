@@ -143,19 +143,16 @@ class Debezium(ModEnvelope):
 
     def bodies(self, record: Row, read_events: ReadEvents = events) -> Iterator[MessageBody]:
         """Yield a message for each mod, and after a delete a tombstone; see Envelope."""
-        columns = self._columns(record) if self.options.strict else None
-        for event in read_events(record):
-            yield self.body(event if columns is None else _with_all(event, columns))
-            if event.after is None and self.options.tombstones:
-                yield MessageBody(event.table, event.keys, None)
+        columns = self._columns(record) if self.options.strict else {}
+        return self._bodies(read_events(record), columns)
 
     def messages(self, record: Row) -> Iterator[Message]:
         """Yield the messages in JSON, with their schemas if the options say so; see Envelope."""
-        bodies = self.bodies(record, self.json_events)
-        if self.options.schemas_enable:
-            columns = self._columns(record)
-            bodies = (self._with_schemas(body, record, columns) for body in bodies)
-        return (body.as_json() for body in bodies)
+        if not self.options.schemas_enable:
+            return super().messages(record)
+        columns = self._columns(record)
+        bodies = self._bodies(self.json_events(record), columns)
+        return (self._with_schemas(body, record, columns).as_json() for body in bodies)
 
     def resolved(self, watermark_ns: int, table: str | None = None) -> MessageBody:
         """Return the message, with its schema if the options say so; see Envelope."""
@@ -221,6 +218,14 @@ class Debezium(ModEnvelope):
             "op": "string",
             **dict.fromkeys(_TIMES, "long"),
         }
+
+    def _bodies(
+        self, of_record: Iterator[Event], columns: Mapping[str, str]
+    ) -> Iterator[MessageBody]:
+        for event in of_record:
+            yield self.body(_with_all(event, columns) if self.options.strict else event)
+            if event.after is None and self.options.tombstones:
+                yield MessageBody(event.table, event.keys, None)
 
     def _watermark(self, watermark_ns: int, table: str) -> MessageBody:
         """Return the message that the connector sends with its low watermark."""

@@ -35,17 +35,18 @@ class AtLeastOnce:
 
     Args:
         topics: with the options of Spark's Kafka sink.
+        has_headers: messages have some.
     """
 
-    def __init__(self, topics: KafkaTopics) -> None:
+    def __init__(self, topics: KafkaTopics, *, has_headers: bool = False) -> None:
         self._topics = topics
+        self._headers = [HEADERS] if has_headers else []
 
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:  # noqa: ARG002
         """Send messages, again if they were sent before; see Delivery."""
         # Messages with the same key go through one task, in order.
         in_order = message_rows.repartition("table_name", "key").sortWithinPartitions(*ORDER)
-        headers = [HEADERS] if HEADERS in message_rows.columns else []
-        self._write(in_order.select("topic", "key", "value", *headers))
+        self._write(in_order.select("topic", "key", "value", *self._headers))
         if self._topics.resolved_ms is None:
             return ()
         # Spark does not observe what its Kafka sink writes, so this is a job of its own. Only the

@@ -86,14 +86,24 @@ class ExactlyOnce:
         ids: the names of its positions.
         settings: of librdkafka.
         shards: into how many an epoch is split.
+        has_headers: messages have some.
 
     Raises:
         ClientSettingError: a setting of Kafka's client can't be used.
     """
 
-    def __init__(self, pipeline: str, ids: Ids, settings: Mapping[str, str], shards: int) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        ids: Ids,
+        settings: Mapping[str, str],
+        shards: int,
+        *,
+        has_headers: bool = False,
+    ) -> None:
         self._pipeline = pipeline
         self._ids, self._settings, self._shards = ids, dict(settings), shards
+        self._columns = (*COLUMNS, HEADERS) if has_headers else COLUMNS
         self._owned: _Owned | None = None
         self._last_error: KafkaError | None = None
 
@@ -112,8 +122,7 @@ class ExactlyOnce:
             "committed_us", F.unix_micros("commit_timestamp")
         )
         together = rows.coalesce(1) if mark.is_small else rows.repartitionById(shards, shard)
-        headers = [HEADERS] if HEADERS in message_rows.columns else []
-        in_order = together.sortWithinPartitions("shard", *ORDER).select(*COLUMNS, *headers)
+        in_order = together.sortWithinPartitions("shard", *ORDER).select(*self._columns)
         sender = ShardSender(settings_of(self._settings), self._ids, position)
         if mark.is_small:
             results = sender.send_from_here(in_order.toArrow(), owned.by_shard)

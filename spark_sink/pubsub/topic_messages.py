@@ -55,7 +55,6 @@ class TopicMessages(AvroMessages):
     """
 
     key_type = "string"
-    has_uuid = True
 
     def __init__(self, envelope: Envelope, service: Service, *, sets_aside: bool = False) -> None:
         super().__init__(envelope)
@@ -92,7 +91,7 @@ class TopicMessages(AvroMessages):
     def _schema(
         self, topic: str, needed: Iterable[Schema], *, may_be_missing: bool = False
     ) -> TopicSchema:
-        """Return the schema of a topic, which was looked up a minute ago at most.
+        """Return the schema of a topic, which was looked up less than _LOOK_S_MIN ago.
 
         Messages of former columns are written by the same revision as those of new ones. In the
         binary encoding they could else be taken for messages of a later one.

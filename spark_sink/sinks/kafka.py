@@ -87,7 +87,7 @@ class KafkaSettings(MessageSettings):
             registry = SchemaRegistry(self.confluent_schema_registry)
             avro = RegisteredMessages(envelope, registry, by_table=not topics.has_one_per_table)
         place = self.make_place()
-        deliveries = self._deliveries(origin.pipeline, topics)
+        deliveries = self._deliveries(origin.pipeline, topics, has_headers=envelope.has_headers)
         return MessageSink(
             place,
             origin.pipeline,
@@ -127,10 +127,11 @@ class KafkaSettings(MessageSettings):
         )
 
     def _deliveries(
-        self, pipeline: str, topics: KafkaTopics
+        self, pipeline: str, topics: KafkaTopics, *, has_headers: bool
     ) -> Sequence[ExactlyOnce | AtLeastOnce]:
+        at_least_once = AtLeastOnce(topics, has_headers=has_headers)
         if self.delivery == "at_least_once":
-            return [AtLeastOnce(topics)]
+            return [at_least_once]
         # It needs librdkafka, which the other way does not.
         from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
         from slackwater.spark_sink.kafka.transaction import Ids
@@ -138,8 +139,8 @@ class KafkaSettings(MessageSettings):
         name = f"slackwater.{pipeline}"
         ids = Ids(group=name, topic=self.positions_topic or name)
         settings = librdkafka_settings(topics.client_settings)
-        exactly_once = ExactlyOnce(pipeline, ids, settings, self.shards)
-        return [exactly_once] if self.delivery else [exactly_once, AtLeastOnce(topics)]
+        exactly_once = ExactlyOnce(pipeline, ids, settings, self.shards, has_headers=has_headers)
+        return [exactly_once] if self.delivery else [exactly_once, at_least_once]
 
     def check(self) -> None:
         """Ask also a broker, and the schema registry; see SinkSettings."""

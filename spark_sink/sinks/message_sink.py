@@ -188,7 +188,7 @@ class MessageSink(StagedByTasks):
                 changes, self._envelope, has_row_hash=True, has_uuid=self._has_uuid
             )
         else:
-            message_rows = self._avro.messages(changes, topic)
+            message_rows = self._avro.messages(changes, topic, has_uuid=self._has_uuid)
         sent_to = self._delivery.send(
             message_rows.withColumn("topic", topic), changes.withColumn("topic", topic), mark
         )
