@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-import shlex
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from slackwater import cli
 from slackwater.commands.init import InitOptions, init
 from slackwater.config.load import load_settings
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.testing.emulator import Emulator
 from slackwater.testing.emulator_database import update_ddl
+from tests.support.command_line import slackwater
 from tests.support.emulators import database_on
 
 TABLES = {
@@ -26,17 +25,10 @@ TABLES = {
 }
 
 
-def run(monkeypatch: pytest.MonkeyPatch, command: str) -> int:
-    """Run the program as a shell does, and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["slackwater", *shlex.split(command)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
-
-
-def flags(stream: ChangeStream) -> str:
-    return f"--project {stream.project} --instance {stream.instance} --database {stream.database}"
+def flags(stream: ChangeStream) -> list[str]:
+    names = (stream.project, stream.instance, stream.database)
+    flags = zip(("--project", "--instance", "--database"), names, strict=True)
+    return [*itertools.chain(*flags)]
 
 
 @pytest.mark.parametrize("dialect", Dialect)
@@ -45,29 +37,32 @@ def test_a_file_is_written_once_the_stated_statement_has_made_a_stream(
     emulator: Emulator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stream = database_on(emulator, dialect, [TABLES[dialect]])
-    command = f"init {flags(stream)} --sink kafka --kafka-servers 127.0.0.1:1"
-    assert run(monkeypatch, command) == 2
-    said = capsys.readouterr().err
+    command = ("init", *flags(stream), "--sink", "kafka", "--kafka-servers", "127.0.0.1:1")
+    done = slackwater(*command)
+    assert done.returncode == 2
+    said = done.stderr
     assert "has no change stream." in said
     assert list(tmp_path.iterdir()) == []
     [statement] = re.findall(r"^CREATE CHANGE STREAM .*$", said, re.MULTILINE)
     update_ddl(stream, [statement])
-    assert run(monkeypatch, command) == 0
+    done = slackwater(*command)
+    assert done.returncode == 0
     settings = load_settings(tmp_path / "slackwater.yaml", {})
     assert settings.pipeline == "everything"
     assert settings.source.change_stream.lower() == "everything"
     text = (tmp_path / "slackwater.yaml").read_text()
     assert "value capture type NEW_ROW, kept for 7 d. It watches Orders." in text
     # It is not overwritten, unless that is asked for.
-    assert run(monkeypatch, command) == 2
-    assert "--force" in capsys.readouterr().err
+    done = slackwater(*command)
+    assert done.returncode == 2
+    assert "--force" in done.stderr
     port = settings.http.port
     with socket.create_server(("127.0.0.1", port)):
-        assert run(monkeypatch, f"init {flags(stream)} --sink json --force") == 0
+        done = slackwater("init", *flags(stream), "--sink", "json", "--force")
+        assert done.returncode == 0
     settings = load_settings(tmp_path / "slackwater.yaml", {})
     assert settings.sink.format == "json"
     # Where the first pipeline has its page, the second one gets another port.
@@ -79,16 +74,17 @@ def test_of_several_streams_one_is_named_or_asked_for(
     emulator: Emulator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     dialect = Dialect.GOOGLE_STANDARD_SQL
     statements = [TABLES[dialect], "CREATE CHANGE STREAM A FOR ALL", "CREATE CHANGE STREAM B"]
     stream = database_on(emulator, dialect, statements)
-    assert run(monkeypatch, f"init {flags(stream)}") == 2
-    assert "Name one with --change-stream: A, B" in capsys.readouterr().err
-    assert run(monkeypatch, f"init {flags(stream)} --change-stream C") == 2
-    said = capsys.readouterr().err
+    done = slackwater("init", *flags(stream))
+    assert done.returncode == 2
+    assert "Name one with --change-stream: A, B" in done.stderr
+    done = slackwater("init", *flags(stream), "--change-stream", "C")
+    assert done.returncode == 2
+    said = done.stderr
     assert "It has: A, B" in said
     assert "CREATE CHANGE STREAM `C` FOR ALL" in said
     assert list(tmp_path.iterdir()) == []
@@ -109,10 +105,10 @@ def test_of_several_streams_one_is_named_or_asked_for(
     made = init(options, answer)
     assert (made.sink, made.tables) == ("mirror", [])
     assert answers == {}
-    assert (
-        run(monkeypatch, f"init {flags(stream)} --change-stream B --force -c b.yaml --check") == 0
-    )
-    assert "ok    change stream: " in capsys.readouterr().out
+    over = ("--force", "-c", "b.yaml", "--check")
+    done = slackwater("init", *flags(stream), "--change-stream", "B", *over)
+    assert done.returncode == 0
+    assert "ok    change stream: " in done.stdout
     settings = load_settings(tmp_path / "b.yaml", {})
     assert (settings.source.change_stream, settings.sink.kind) == ("B", "changelog")
     # Kafka's messages would lack columns of these streams.

@@ -6,17 +6,16 @@ tests/spark/test_bad_input.py.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from slackwater import cli
 from slackwater.commands import run as run_command
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.testing.emulator import Emulator
 from tests.support import services
+from tests.support.command_line import slackwater
 from tests.support.emulators import database_on
 from tests.support.wrong_endpoints import ENDPOINTS
 from tests.support.wrong_set_ups import WRONG
@@ -45,7 +44,6 @@ def test_a_wrong_set_up_is_named_with_what_to_do_and_leaves_nothing(
     stream: ChangeStream,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     set_up = {**WRONG, **ENDPOINTS}[name]
     monkeypatch.setattr(run_command, "spark_of", None)
@@ -64,14 +62,11 @@ def test_a_wrong_set_up_is_named_with_what_to_do_and_leaves_nothing(
         config.write_text(yaml.safe_dump(values) if set_up.text is None else set_up.text)
         arguments = ("-c", str(config)) if set_up.arguments is None else set_up.arguments
         for command in set_up.by:
-            monkeypatch.setattr(sys, "argv", ["slackwater", command, *arguments])
-            with pytest.raises(SystemExit) as end:
-                cli.main()
-            printed = capsys.readouterr()
-            said = printed.out + printed.err
+            done = slackwater(command, *arguments)
+            said = done.stdout + done.stderr
             assert set_up.says in said
             assert set_up.remedy in said
-            assert end.value.code == set_up.code, said
+            assert done.returncode == set_up.code, said
             named = [line for line in said.splitlines() if line.startswith(ANSWERS)]
             assert len(named) == 1, said
             assert "Traceback" not in said

@@ -77,10 +77,11 @@ class TlsDoor:
             self._server.close()
         for writer in self._writers:
             writer.transport.abort()
+        handlers = asyncio.all_tasks() - {asyncio.current_task()}
+        for handler in handlers:
+            handler.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
         if then is None:
-            # The handlers end by themselves.
-            while self._writers:
-                await asyncio.sleep(0.01)
             return
         self._server = await asyncio.start_server(self._pass, _ADDRESS, self._port, ssl=then)
         self._port = self._server.sockets[0].getsockname()[1]

@@ -15,46 +15,36 @@ from slackwater import cli
 from slackwater.errors import ClassArchiveError, SettingsError
 from slackwater.reader.transport.connection import Connection
 from slackwater.state.store import Store
+from tests.support.command_line import slackwater
 from tests.unit.config.test_settings import MINIMAL
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the program in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["slackwater", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert isinstance(end.value.code, int)
-    return end.value.code
+def test_the_version_is_that_of_the_package() -> None:
+    done = slackwater("--version")
+    assert done.returncode == 0
+    assert done.stdout == f"slackwater {version('slackwater')}\n"
 
 
-def test_the_version_is_that_of_the_package(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == f"slackwater {version('slackwater')}\n"
-
-
-def test_jars_of_an_unknown_format_are_a_usage_error_that_lists_the_formats(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run(monkeypatch, "jars", str(tmp_path), "delta", "parquet") == 2
-    error = capsys.readouterr().err
+def test_jars_of_an_unknown_format_are_a_usage_error_that_lists_the_formats(tmp_path: Path) -> None:
+    done = slackwater("jars", str(tmp_path), "delta", "parquet")
+    assert done.returncode == 2
+    error = done.stderr
     assert "'parquet' is not one of delta, iceberg, kafka" in error
 
 
-def test_jars_go_into_a_folder_and_an_archive_into_a_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_jars_go_into_a_folder_and_an_archive_into_a_file(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    assert run(monkeypatch, "jars", str(file)) == 2
-    assert "is a file" in capsys.readouterr().err
-    assert run(monkeypatch, "class-archive", str(tmp_path)) == 2
-    assert "is a directory" in capsys.readouterr().err
+    done = slackwater("jars", str(file))
+    assert done.returncode == 2
+    assert "is a file" in done.stderr
+    done = slackwater("class-archive", str(tmp_path))
+    assert done.returncode == 2
+    assert "is a directory" in done.stderr
 
 
 def test_jars_without_formats_are_those_of_all_formats(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from slackwater.commands import jars
 
@@ -62,11 +52,13 @@ def test_jars_without_formats_are_those_of_all_formats(
         return [folder / f"{name}.jar" for name in sink_formats]
 
     monkeypatch.setattr(jars, "fetch", fetch)
-    assert run(monkeypatch, "jars", str(tmp_path)) == 0
-    names = [Path(line).stem for line in capsys.readouterr().out.splitlines()]
+    done = slackwater("jars", str(tmp_path))
+    assert done.returncode == 0
+    names = [Path(line).stem for line in done.stdout.splitlines()]
     assert names == ["delta", "iceberg", "kafka", "s3a", "gs", "abfss"]
-    assert run(monkeypatch, "jars", str(tmp_path), "kafka") == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'kafka.jar'}\n"
+    done = slackwater("jars", str(tmp_path), "kafka")
+    assert done.returncode == 0
+    assert done.stdout == f"{tmp_path / 'kafka.jar'}\n"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +68,6 @@ def test_the_exit_code_says_whether_the_user_has_to_change_something(
     error: Exception,
     code: int,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     from slackwater.commands import class_archive
@@ -85,18 +76,16 @@ def test_the_exit_code_says_whether_the_user_has_to_change_something(
         raise error
 
     monkeypatch.setattr(class_archive, "make", make)
-    assert run(monkeypatch, "class-archive", str(tmp_path / "classes.jsa")) == code
-    printed = capsys.readouterr()
-    assert printed.err == "slackwater: a.\n      b\n"
-    assert printed.out == ""
+    done = slackwater("class-archive", str(tmp_path / "classes.jsa"))
+    assert done.returncode == code
+    assert done.stderr == "slackwater: a.\n      b\n"
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize(("wait", "code"), [("5", 0), ("0", 0), ("1m", 0), ("soon", 2)])
 def test_a_wait_may_be_a_bare_number_of_seconds(
     wait: str,
     code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
@@ -105,9 +94,9 @@ def test_a_wait_may_be_a_bare_number_of_seconds(
     store = Store.open(url, migrate=True)
     store.ensure_pipeline("orders", "stream")
     store.close()
-    assert run(monkeypatch, "stop", "-c", str(config), "--wait", wait) == code
-    printed = capsys.readouterr()
-    assert ("orders: no process runs it" in printed.out) is (code == 0)
+    done = slackwater("stop", "-c", str(config), "--wait", wait)
+    assert done.returncode == code
+    assert ("orders: no process runs it" in done.stdout) is (code == 0)
 
 
 def test_help_is_printed_without_loading_spark_or_a_client() -> None:
@@ -122,11 +111,13 @@ COMMANDS = ["", *sorted(typer.main.get_command(cli.app).commands), "sql view"]  
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_whole_at_80_columns(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert run(monkeypatch, *command.split(), "--help") == 0
-    lines = capsys.readouterr().out.splitlines()
+    done = slackwater(*command.split(), "--help")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     # Neither a command's sentence nor an option's name is cut off.
     assert not [line for line in lines[1:] if line.endswith("...") and "HOST:PORT" not in line]
@@ -134,23 +125,26 @@ def test_help_is_whole_at_80_columns(
 
 
 def test_shells_are_offered_completion(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
-    assert run(monkeypatch, "--show-completion") == 0
-    assert "_SLACKWATER_COMPLETE=complete_bash" in capsys.readouterr().out
+    done = slackwater("--show-completion")
+    assert done.returncode == 0
+    assert "_SLACKWATER_COMPLETE=complete_bash" in done.stdout
 
 
 def test_a_settings_file_of_the_usual_name_need_not_be_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, "stop") == 2
-    assert "no settings file was named" in capsys.readouterr().err
+    done = slackwater("stop")
+    assert done.returncode == 2
+    assert "no settings file was named" in done.stderr
     text = yaml.safe_dump(MINIMAL | {"state": {"url": f"sqlite:///{tmp_path / 'state.db'}"}})
     (tmp_path / "slackwater.yaml").write_text(text)
-    assert run(monkeypatch, "stop") == 2
-    assert "pipeline 'orders' has not started yet" in capsys.readouterr().err
+    done = slackwater("stop")
+    assert done.returncode == 2
+    assert "pipeline 'orders' has not started yet" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -161,7 +155,6 @@ def test_of_several_pipelines_one_is_named_where_only_one_is_meant(
     command: str,
     needs_one: bool,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     # Nobody listens there, for which half a minute is waited, and the store has neither.
@@ -175,13 +168,12 @@ def test_of_several_pipelines_one_is_named_where_only_one_is_meant(
     shared = {key: value for key, value in MINIMAL.items() if key not in ("pipeline", "sink")}
     values = {**shared, "pipelines": {name: {"sink": sink} for name, sink in sinks.items()}}
     (tmp_path / "slackwater.yaml").write_text(yaml.safe_dump(values))
-    code = run(monkeypatch, command)
-    printed = capsys.readouterr()
+    done = slackwater(command)
     if needs_one:
-        assert code == 2
-        assert "Name one with --pipeline: a, b" in printed.err
+        assert done.returncode == 2
+        assert "Name one with --pipeline: a, b" in done.stderr
     else:
-        lines = printed.out.splitlines()
+        lines = done.stdout.splitlines()
         assert [line for line in lines if line.startswith(("a:", "b:"))] == (
             ["a:", "b:"] if command == "check" else ["a: Has not started", "b: Has not started"]
         )
