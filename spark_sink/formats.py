@@ -15,6 +15,7 @@ DUCKLAKE: Final = "ducklake"
 DATABASES: Final[Mapping[str, str]] = {BIGQUERY: "bq", POSTGRESQL: "postgresql"}
 # Messages, with a schema.
 AVRO: Final = "avro"
+PROTOBUF: Final = "protobuf"
 # Lines, each a row's only column.
 TEXT: Final = "text"
 

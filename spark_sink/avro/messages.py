@@ -1,4 +1,4 @@
-"""Avro messages: an epoch's records in an envelope, as rows in Spark."""
+"""Messages with a schema: an epoch's records in an envelope, as rows in Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Encoder(Protocol):
         """
 
 
-class AvroMessages(ABC):
+class EncodedMessages(ABC):
     """A maker of an epoch's messages; the driver looks their schemas up.
 
     Args:

@@ -5,7 +5,6 @@ It speaks the protocol of Confluent's Schema Registry, which other registries im
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
@@ -31,7 +30,7 @@ class SchemaRegistry:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self._ids: dict[tuple[str, str], int] = {}
-        self._latest: dict[str, tuple[int, Any]] = {}
+        self._latest: dict[str, tuple[int, str]] = {}
 
     def require_answer(self) -> None:
         """Check that the registry answers.
@@ -44,29 +43,34 @@ class SchemaRegistry:
             "", lambda: requests.get(f"{self._url}/subjects", headers=_HEADERS, timeout=_TIMEOUT_S)
         )
 
-    def register(self, subject: str, schema: Any) -> int:
+    def register(self, subject: str, schema: str, schema_type: str | None = None) -> int:
         """Register a schema unless it is registered, and return its number.
+
+        Args:
+            subject: that it is a version of.
+            schema: its text.
+            schema_type: the format as registries name it; None for Avro.
 
         Raises:
             SchemaRefusedError: the registry rejects it, or this user.
             PublishError: the registry can't be reached.
         """
-        text = json.dumps(schema)
-        if (subject, text) not in self._ids:
+        if (subject, schema) not in self._ids:
+            of_type = {"schemaType": schema_type} if schema_type else {}
             answer = self._request(
                 f", subject {subject}",
                 lambda: requests.post(
                     f"{self._url}/subjects/{quote(subject, safe='')}/versions",
-                    json={"schema": text},
+                    json={"schema": schema, **of_type},
                     headers=_HEADERS,
                     timeout=_TIMEOUT_S,
                 ),
             )
-            self._ids[subject, text] = int(answer["id"])
-        self._latest[subject] = (self._ids[subject, text], schema)
-        return self._ids[subject, text]
+            self._ids[subject, schema] = int(answer["id"])
+        self._latest[subject] = (self._ids[subject, schema], schema)
+        return self._ids[subject, schema]
 
-    def latest(self, subject: str) -> tuple[int, Any] | None:
+    def latest(self, subject: str) -> tuple[int, str] | None:
         """Return the number and the schema last registered for a subject; None if there is none.
 
         Raises:
@@ -85,7 +89,7 @@ class SchemaRegistry:
             )
             if answer is None:
                 return None
-            self._latest[subject] = (int(answer["id"]), json.loads(answer["schema"]))
+            self._latest[subject] = (int(answer["id"]), answer["schema"])
         return self._latest[subject]
 
     def _request(

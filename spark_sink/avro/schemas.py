@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slackwater.spark_sink.avro.connect import avro_of_connect
 from slackwater.spark_sink.avro.types import avro_name, avro_schema
 from slackwater.spark_sink.envelopes.avro_fields import (
     Schema,
@@ -56,16 +55,6 @@ class TableSchema:
             {"name": name, "type": kind, "is_primary_key": is_key, "ordinal_position": place}
             for place, (name, kind, is_key) in enumerate(self.columns)
         ]
-
-
-def message_schemas(
-    table_schema: TableSchema, namespace: str, envelope: Envelope
-) -> tuple[Schema, Schema | None]:
-    """Return the schemas of an envelope's keys, and of its values; None if they have none."""
-    of_connect = envelope.connect_schemas(table_schema.table, table_schema.column_types)
-    if of_connect is not None:
-        return avro_of_connect(of_connect.key), avro_of_connect(of_connect.value)
-    return key_schema(table_schema, namespace), value_schema(table_schema, namespace, envelope)
 
 
 def key_schema(table_schema: TableSchema, namespace: str) -> Schema:

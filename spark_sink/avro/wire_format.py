@@ -15,13 +15,12 @@ from typing import Any
 
 import fastavro
 
-from slackwater.spark_sink.avro.schemas import TableSchema, message_schemas
-from slackwater.spark_sink.avro.types import avro_converter, avro_name, connect_avro_converter
+from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
+from slackwater.spark_sink.avro.types import avro_converter, avro_name
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES, Event, Row, events
 from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.spark_sink.envelopes.values import Values
-from slackwater.spark_sink.sql.table_shape import TableShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,7 @@ class RegistryEncoder:
         """Yield the keys and values of a record's messages; see messages.Encoder."""
         table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
         ids = self.ids[table_schema]
-        shape = self.envelope.options.shapes.get(table_schema.table)
-        key, value = parsed_schemas(table_schema, self.by_table, self.envelope, shape)
+        key, value = parsed_schemas(table_schema, self.by_table, self.envelope)
         for body in avro_bodies(self.envelope, record):
             yield encode(ids.key, key, body.key), encode(ids.value, value, body.value)
 
@@ -76,22 +74,18 @@ def namespace(topic: str, table: str, *, by_table: bool) -> str:
 
 @lru_cache(maxsize=1_000)
 def parsed_schemas(
-    table_schema: TableSchema,
-    by_table: bool,
-    envelope: Envelope,
-    shape: TableShape | None = None,  # noqa: ARG001 - envelopes are equal whatever their shapes
+    table_schema: TableSchema, by_table: bool, envelope: Envelope
 ) -> tuple[Any, Any]:
     """Return the parsed schemas of keys and values; None for values if there are none.
 
     Args:
         table_schema, envelope: that they are of.
         by_table: whether a topic has the messages of several tables.
-        shape: of the table, as the envelope has it.
     """
     name = namespace(table_schema.topic, table_schema.table, by_table=by_table)
-    key, value = message_schemas(table_schema, name, envelope)
+    value = value_schema(table_schema, name, envelope)
     return (
-        fastavro.parse_schema(key),
+        fastavro.parse_schema(key_schema(table_schema, name)),
         None if value is None else fastavro.parse_schema(value),
     )
 
@@ -107,26 +101,19 @@ def encode(number: int | None, schema: Any, value: Any) -> bytes | None:
     if number is None or value is None:
         return None
     out = io.BytesIO()
-    out.write(struct.pack(">bI", 0, number))
+    out.write(number_bytes(number))
     fastavro.schemaless_writer(out, schema, value)
     return out.getvalue()
 
 
+def number_bytes(number: int) -> bytes:
+    """Return the first bytes of a message, which have the number of its schema."""
+    return struct.pack(">bI", 0, number)
+
+
 def avro_bodies(envelope: Envelope, record: Row) -> Iterator[MessageBody]:
     """Yield the messages of a record as fastavro writes them, with valid names of columns."""
-    if envelope.options.strict:
-        return map(_valid_names, envelope.bodies(record, _connect_events))
     return envelope.bodies(record, _whole_row_events)
-
-
-def _connect_events(record: Row) -> Iterator[Event]:
-    return events(record, connect_avro_converter)
-
-
-def _valid_names(body: MessageBody) -> MessageBody:
-    rows = {name: _avro_names(body.value[name]) for name in ("before", "after") if body.value}
-    value = body.value and {**body.value, **rows}
-    return replace(body, key=_avro_names(body.key), value=value)
 
 
 def _whole_row_events(record: Row) -> Iterator[Event]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slackwater.spark_sink.avro.messages import AvroMessages
+from slackwater.spark_sink.avro.messages import EncodedMessages
 from slackwater.spark_sink.avro.revisions import fit_of
 from slackwater.spark_sink.avro.schemas import TableSchema, resolved_schema, value_schema
 from slackwater.spark_sink.avro.wire_format import avro_bodies, namespace
@@ -45,7 +45,7 @@ class TopicEncoder:
             yield mod["keys"], self.schemas[topic].encode(body.value)
 
 
-class TopicMessages(AvroMessages):
+class TopicMessages(EncodedMessages):
     """A maker of an epoch's messages, by the schemas that their topics have.
 
     Args:
@@ -62,7 +62,7 @@ class TopicMessages(AvroMessages):
         self._seen: dict[str, tuple[float, TopicSchema]] = {}
 
     def encoder(self, schemas: Collection[TableSchema]) -> TopicEncoder:
-        """Return the encoder of messages by their topics' schemas; see AvroMessages."""
+        """Return the encoder of messages by their topics' schemas; see EncodedMessages."""
         needed: dict[str, list[Schema]] = {}
         for each in schemas:
             needed.setdefault(each.topic, []).append(self._value_schema(each))
@@ -70,7 +70,7 @@ class TopicMessages(AvroMessages):
         return TopicEncoder(self.envelope, by_topic)
 
     def resolved(self, topic: str, value: Mapping[str, Any], table: str | None = None) -> bytes:  # noqa: ARG002
-        """Return the resolved message of a topic, by its schema; see AvroMessages."""
+        """Return the resolved message of a topic, by its schema; see EncodedMessages."""
         needed = resolved_schema(namespace(topic, "", by_table=False), self.envelope)
         return self._schema(topic, [needed], may_be_missing=True).encode(value)
 

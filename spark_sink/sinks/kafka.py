@@ -18,7 +18,7 @@ from slackwater.spark_sink.envelopes.message import TABLE, Origin
 from slackwater.spark_sink.envelopes.registry import with_changefeed_options
 from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
-from slackwater.spark_sink.formats import AVRO, JSON
+from slackwater.spark_sink.formats import AVRO, JSON, PROTOBUF
 from slackwater.spark_sink.kafka.at_least_once import AtLeastOnce
 from slackwater.spark_sink.kafka.client_settings import librdkafka_settings
 from slackwater.spark_sink.kafka.dead_letters import KafkaDeadLetters
@@ -28,6 +28,7 @@ from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sql.columns import Column
 
 if TYPE_CHECKING:
+    from slackwater.spark_sink.avro.messages import EncodedMessages
     from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
 
 # As the information schema spells them.
@@ -38,7 +39,7 @@ class KafkaSettings(MessageSettings):
     """The settings of Kafka.
 
     Attributes:
-        confluent_schema_registry: the URL of the schema registry, for Avro.
+        confluent_schema_registry: the URL of the schema registry, for Avro and Protobuf.
         options: of Spark's Kafka sink.
         strict: see EnvelopeOptions.
         heartbeats_topic: the topic of the heartbeats that strict has; None for none of them.
@@ -49,7 +50,7 @@ class KafkaSettings(MessageSettings):
             group's name.
     """
 
-    formats = (JSON, AVRO)
+    formats = (JSON, AVRO, PROTOBUF)
 
     kind: str = "kafka"
     confluent_schema_registry: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
@@ -79,14 +80,7 @@ class KafkaSettings(MessageSettings):
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> MessageSink:
         """Return the sink; see SinkSettings."""
-        topics, envelope, avro = self.topics, self.make_envelope(origin), None
-        if self.confluent_schema_registry is not None:
-            from slackwater.spark_sink.avro.registered_messages import RegisteredMessages
-            from slackwater.spark_sink.avro.registry import SchemaRegistry
-
-            registry = SchemaRegistry(self.confluent_schema_registry)
-            avro = RegisteredMessages(envelope, registry, by_table=not topics.has_one_per_table)
-        place = self.make_place()
+        topics, envelope, place = self.topics, self.make_envelope(origin), self.make_place()
         deliveries = self._deliveries(origin.pipeline, topics, has_headers=envelope.has_headers)
         return MessageSink(
             place,
@@ -97,8 +91,24 @@ class KafkaSettings(MessageSettings):
             if self.bad_records == "dead_letter"
             else deliveries,
             record_filter,
-            avro,
+            self._encoded_messages(envelope, by_table=not topics.has_one_per_table),
         )
+
+    def _encoded_messages(self, envelope: Envelope, *, by_table: bool) -> EncodedMessages | None:
+        if self.confluent_schema_registry is None:
+            return None
+        # With the libraries of these formats, which JSON does without.
+        from slackwater.spark_sink.avro.registered_messages import RegisteredMessages
+        from slackwater.spark_sink.avro.registry import SchemaRegistry
+        from slackwater.spark_sink.connect.avro import AVRO_CONVERTER
+        from slackwater.spark_sink.connect.messages import ConnectMessages
+        from slackwater.spark_sink.connect.protobuf import PROTOBUF_CONVERTER
+
+        registry = SchemaRegistry(self.confluent_schema_registry)
+        if not self.strict:
+            return RegisteredMessages(envelope, registry, by_table=by_table)
+        converter = AVRO_CONVERTER if self.format == AVRO else PROTOBUF_CONVERTER
+        return ConnectMessages(envelope, registry, converter)
 
     @property
     def in_value(self) -> bool:
@@ -189,7 +199,7 @@ class KafkaSettings(MessageSettings):
     def _headers_of_envelope(self) -> Self:
         names = with_changefeed_options()
         has_column = self.headers_json_column_name is not None
-        if has_column and (self.envelope not in names or self.format == AVRO):
+        if has_column and (self.envelope not in names or self.format != JSON):
             raise ValueError(
                 f"headers_json_column_name goes with envelope {', '.join(names)} in format json"
             )
@@ -201,8 +211,11 @@ class KafkaSettings(MessageSettings):
     def _servers_and_registry(self) -> Self:
         if SERVERS not in self.options:
             raise ValueError(f"options needs {SERVERS}: HOST:PORT,...")
-        if (self.confluent_schema_registry is not None) != (self.format == AVRO):
+        if (self.confluent_schema_registry is not None) != (self.format != JSON):
             raise ValueError(
-                "format avro needs confluent_schema_registry, and no other does: the registry's URL"
+                "formats avro and protobuf need confluent_schema_registry, the registry's URL, and"
+                " json does not"
             )
+        if self.format == PROTOBUF and not self.strict:
+            raise ValueError("format protobuf goes with strict")
         return self

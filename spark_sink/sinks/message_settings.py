@@ -75,8 +75,8 @@ class MessageSettings(EnvelopeSettings, ABC):
 
     def check_capture_type(self, capture_type: str) -> None:
         """Check that rows will be whole where a part of one looks whole; see SinkSettings."""
-        envelope, is_avro = envelopes()[self.envelope], self.format == AVRO
-        require_whole_rows(capture_type, envelope, is_avro=is_avro and not self.is_strict)
+        is_avro = self.format == AVRO and not self.is_strict
+        require_whole_rows(capture_type, envelopes()[self.envelope], is_avro=is_avro)
         if self.diff and capture_type != WITH_OLD_VALUES:
             raise PartialRowError(
                 f"changes of value capture type {capture_type} lack the row before the change,"
@@ -95,14 +95,14 @@ class MessageSettings(EnvelopeSettings, ABC):
     @model_validator(mode="after")
     def _options_of_envelope(self) -> Self:
         names = with_changefeed_options()
-        if self.in_value and (self.envelope not in names or self.format == AVRO):
+        if self.in_value and (self.envelope not in names or self.format != JSON):
             raise ValueError(
                 f"key_in_value and topic_in_value go with envelope {', '.join(names)} in"
                 " format json"
             )
         if self.diff and self.envelope not in ("wrapped", ENRICHED):
             raise ValueError("diff goes with envelope wrapped or enriched")
-        if self.schemas_enable and (self.envelope != "debezium" or self.format == AVRO):
+        if self.schemas_enable and (self.envelope != "debezium" or self.format != JSON):
             raise ValueError("schemas_enable goes with envelope debezium in format json")
         return self
 

@@ -30,7 +30,7 @@ from slackwater.timestamp import datetime_to_ns, datetime_to_rfc3339, ms_to_seco
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from slackwater.spark_sink.avro.messages import AvroMessages
+    from slackwater.spark_sink.avro.messages import EncodedMessages
     from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class MessageSink(StagedByTasks):
         deliveries: the ways in which they may be sent, of which the service takes one: the
             first may be exactly once.
         record_filter: which records are sent.
-        avro: writes the messages in Avro; None for JSON.
+        encoded: writes the messages with a schema; None for JSON.
         has_uuid: deliveries get the columns that message_rows.messages() adds with it.
     """
 
@@ -69,12 +69,12 @@ class MessageSink(StagedByTasks):
         envelope: Envelope,
         deliveries: Sequence[Delivery],
         record_filter: RecordFilter | None = None,
-        avro: AvroMessages | None = None,
+        encoded: EncodedMessages | None = None,
         *,
         has_uuid: bool = False,
     ) -> None:
         self._pipeline = pipeline
-        self._avro = avro
+        self._encoded = encoded
         self._topics = topics
         self._envelope = envelope
         self._delivery, *self._others = deliveries
@@ -178,17 +178,17 @@ class MessageSink(StagedByTasks):
             options.shapes, self._read_shapes(at), tables, has_columns=options.strict
         )
         self._envelope = replace(envelope, options=replace(options, shapes=shapes))
-        if self._avro is not None:
-            self._avro.use(self._envelope)
+        if self._encoded is not None:
+            self._encoded.use(self._envelope)
 
     def _send(self, changes: DataFrame, mark: Mark) -> None:
         topic = self._topics.of_changes()
-        if self._avro is None:
+        if self._encoded is None:
             message_rows = messages(
                 changes, self._envelope, has_row_hash=True, has_uuid=self._has_uuid
             )
         else:
-            message_rows = self._avro.messages(changes, topic, has_uuid=self._has_uuid)
+            message_rows = self._encoded.messages(changes, topic, has_uuid=self._has_uuid)
         sent_to = self._delivery.send(
             message_rows.withColumn("topic", topic), changes.withColumn("topic", topic), mark
         )
@@ -234,11 +234,11 @@ class MessageSink(StagedByTasks):
             beat = self._envelope.heartbeat(token)
             if beat is None:
                 return
-            if self._avro is None:
+            if self._encoded is None:
                 text = beat.as_json()
                 key, value = ((part or "").encode() for part in (text.key, text.value))
             else:
-                key, value = self._avro.heartbeat(topic, beat)
+                key, value = self._encoded.heartbeat(topic, beat)
             yield ClosingMessage(topic, 0, key, value)
 
     def _resolved_messages(
@@ -251,10 +251,10 @@ class MessageSink(StagedByTasks):
             self._learn_shapes([table for table in tables.values() if table], low_watermark)
         for topic, partitions in counts.items():
             body = self._envelope.resolved(datetime_to_ns(low_watermark), tables[topic])
-            if self._avro is None:
+            if self._encoded is None:
                 value = dumps(body.value).encode()
             else:
-                value = self._avro.resolved(topic, body.value, tables[topic])
+                value = self._encoded.resolved(topic, body.value, tables[topic])
             closing += [
                 ClosingMessage(topic, partition, None, value, self._headers())
                 for partition in range(partitions)

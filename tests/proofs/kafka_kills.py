@@ -9,7 +9,6 @@ broker shows one as messages that committed readers do not get yet.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
@@ -39,7 +38,7 @@ from tests.support.kafka_messages import (
     ENVELOPES,
     SETTINGS,
     Decode,
-    avro_decoder,
+    decoder,
     expected_changes,
     read_message,
 )
@@ -113,7 +112,8 @@ class Killing:
         folder: for everything that the pipeline writes.
         host: of the broker.
         envelope: of the messages.
-        registry: the schemas and the URL of a schema registry, for Avro; None for JSON.
+        written_in: the format of keys and values.
+        registry: the schemas and the URL of a schema registry.
         seed: for the load and for the moments.
     """
 
@@ -121,7 +121,8 @@ class Killing:
     folder: Path
     host: str
     envelope: str
-    registry: tuple[Registry, str] | None
+    written_in: str
+    registry: tuple[Registry, str]
     seed: int
     done: Counter[str] = field(default_factory=Counter)
 
@@ -156,7 +157,7 @@ class Killing:
                 service.kill()
         connection.close()
         truth = truth_of(self.stream, start_ns, end_ns)
-        decode = json.loads if self.registry is None else avro_decoder(self.registry[0].schemas)
+        decode = decoder(self.written_in, self.registry[0].schemas)
         return require_once(read_topics(self.host, "killed."), truth, self.envelope, decode)
 
     def _faults(
@@ -185,9 +186,9 @@ class Killing:
             **SETTINGS.get(self.envelope, {}),
             "options": {"kafka.bootstrap.servers": self.host},
         }
-        if self.registry is not None:
+        if self.written_in != "json":
             pipeline_settings["sink"] |= {
-                "format": "avro",
+                "format": self.written_in,
                 "confluent_schema_registry": self.registry[1],
             }
         pipeline_settings["spark"]["conf"] = spark_conf()
@@ -277,7 +278,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--freezes", type=int, default=3)
     parser.add_argument("--envelope", choices=ENVELOPES, default="flat")
-    parser.add_argument("--format", choices=["json", "avro"], default="json")
+    parser.add_argument("--format", choices=["json", "avro", "protobuf"], default="json")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with (
@@ -286,10 +287,8 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
     ):
         broker = Broker(Path(folder))
-        schemas = registry if options.format == "avro" else None
-        killing = Killing(
-            stream, Path(folder), broker.host, options.envelope, schemas, options.seed
-        )
+        written = (options.envelope, options.format)
+        killing = Killing(stream, Path(folder), broker.host, *written, registry, options.seed)
         try:
             broker.start()
             changes = killing.run(options.kills, options.freezes)

@@ -33,7 +33,7 @@ from tests.support.epoch_rows import frame, record
 from tests.support.hostile_names import EVERY_MARK
 from tests.support.kafka_broker import PARTITIONS, read_topics
 from tests.support.kafka_broker import kafka_broker as kafka_broker
-from tests.support.kafka_messages import avro_decoder
+from tests.support.kafka_messages import decoder
 from tests.support.schema_registry import running_registry
 
 # With the start of Spark and of the broker, which a busy machine takes minutes for.
@@ -349,7 +349,7 @@ def test_a_registry_that_is_away_costs_no_message(output: Output, kafka_broker: 
         registry.is_away = False
         write(sink, 2, "B")
         write(sink, 3, "A")
-        decode = avro_decoder(registry.schemas)
+        decode = decoder("avro", registry.schemas)
         values = [
             decode(message.value() or b"")
             for messages in read_topics(kafka_broker, "away.").values()
@@ -385,7 +385,12 @@ def changes_in(host: str, topic: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("delivery", "written_in"),
-    [("exactly_once", "json"), ("at_least_once", "json"), ("exactly_once", "avro")],
+    [
+        ("exactly_once", "json"),
+        ("at_least_once", "json"),
+        ("exactly_once", "avro"),
+        ("exactly_once", "protobuf"),
+    ],
 )
 def test_with_strict_a_topic_has_the_connectors_columns_headers_watermarks_and_heartbeats(
     output: Output, kafka_broker: str, delivery: str, written_in: str
@@ -401,9 +406,8 @@ def test_with_strict_a_topic_has_the_connectors_columns_headers_watermarks_and_h
             "resolved": "0s",
             "heartbeats_topic": beats,
             "delivery": delivery,
-            **(
-                {"format": "avro", "confluent_schema_registry": url} if written_in == "avro" else {}
-            ),
+            "format": written_in,
+            **({} if written_in == "json" else {"confluent_schema_registry": url}),
         }
 
         def sink() -> MessageSink:
@@ -414,12 +418,14 @@ def test_with_strict_a_topic_has_the_connectors_columns_headers_watermarks_and_h
         output.write(sink(), 1, insert(1, at=0.5, capture="NEW_VALUES"))
         # Another process has not seen the table's records.
         output.write(sink(), 2)
-        decode = avro_decoder(registry.schemas) if written_in == "avro" else json.loads
+        decode = decoder(written_in, registry.schemas)
     of_table = [m for ms in read_topics(kafka_broker, f"{base}.Orders").values() for m in ms]
     headers_of = [dict(cast(list[tuple[str, bytes]], m.headers())) for m in of_table]
     values = list(zip((decode(m.value() or b"") for m in of_table), headers_of, strict=True))
     ((change, headers),) = [(v, h) for v, h in values if v["op"] == "c"]
-    assert change["after"] == {"Id": 1, "Note": "", "Seen": None}
+    # Protobuf has an empty text as NULL.
+    note = None if written_in == "protobuf" else ""
+    assert change["after"] == {"Id": 1, "Note": note, "Seen": None}
     assert headers["__debezium.context.connectorName"] == output.pipeline.encode()
     assert uuid.UUID(headers["spannerDataChangeRecordUid"].decode())
     watermarks = [(v, h) for v, h in values if v["op"] == "m"]

@@ -38,10 +38,12 @@ import io.debezium.schema.DefaultTopicNamingStrategy;
 import io.debezium.schema.SchemaNameAdjuster;
 import io.debezium.spi.topic.TopicNamingStrategy;
 import io.debezium.util.Clock;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -188,6 +190,7 @@ public class DebeziumConnector {
         JsonConverter values = new JsonConverter();
         values.configure(Map.of("schemas.enable", "true"), false);
         AvroData avro = new AvroData(100);
+        Object protobuf = protobufConverter();
         SimpleHeaderConverter headers = new SimpleHeaderConverter();
         for (io.debezium.pipeline.DataChangeEvent event : events) {
             SourceRecord record = event.getRecord();
@@ -198,6 +201,10 @@ public class DebeziumConnector {
             line.set("value", tree(values.fromConnectData(record.topic(), record.valueSchema(), record.value())));
             line.set("avro_key", avroSchema(avro, record.keySchema()));
             line.set("avro_value", avroSchema(avro, record.valueSchema()));
+            if (protobuf != null) {
+                line.set("protobuf_key", inProtobuf(protobuf, record.keySchema(), record.key()));
+                line.set("protobuf_value", inProtobuf(protobuf, record.valueSchema(), record.value()));
+            }
             ObjectNode named = line.putObject("headers");
             for (Header header : record.headers()) {
                 named.put(header.key(), new String(headers.fromConnectHeader(record.topic(), header.key(), header.schema(), header.value()),
@@ -209,6 +216,33 @@ public class DebeziumConnector {
 
     private static JsonNode avroSchema(AvroData avro, Schema schema) throws Exception {
         return schema == null ? null : JSON.readTree(avro.fromConnectSchema(schema).toString());
+    }
+
+    /** Confluent's converter, if its classes were built. */
+    private static Object protobufConverter() throws ReflectiveOperationException {
+        try {
+            return Class.forName("io.confluent.connect.protobuf.ProtobufData").getConstructor().newInstance();
+        } catch (ClassNotFoundException e) {
+            return null;
+        }
+    }
+
+    /** The schema as text, and the message; without a message if the converter ends at it. */
+    private static JsonNode inProtobuf(Object converter, Schema schema, Object value) throws ReflectiveOperationException {
+        if (schema == null) {
+            return null;
+        }
+        ObjectNode made = JSON.createObjectNode();
+        Object of = converter.getClass().getMethod("fromConnectSchema", Schema.class).invoke(converter, schema);
+        made.put("schema", (String) of.getClass().getMethod("canonicalString").invoke(of));
+        try {
+            Object both = converter.getClass().getMethod("fromConnectData", Schema.class, Object.class).invoke(converter, schema, value);
+            Object message = both.getClass().getMethod("getValue").invoke(both);
+            made.put("message", HexFormat.of().formatHex(((com.google.protobuf.Message) message).toByteArray()));
+        } catch (InvocationTargetException e) {
+            made.putNull("message");
+        }
+        return made;
     }
 
     private static JsonNode tree(byte[] json) throws Exception {

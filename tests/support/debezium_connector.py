@@ -1,13 +1,18 @@
 """The messages of Debezium's connector for Spanner, made by its own classes.
 
-`python -m tests.support.debezium_connector` writes those that tests compare ours with, and needs
-Maven's repository for that. The records stand here: one for each way in which a change may come.
+`python -m tests.support.debezium_connector SOURCES` writes those that tests compare ours with, and
+needs Maven's repository for that. SOURCES is a checkout of Confluent's Schema Registry (v8.3.0),
+whose converter for Protobuf is built, as Maven's repository does not have it. The records stand
+here: one for each way in which a change may come.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,10 +198,14 @@ def as_sent(change: Mapping[str, Any]) -> dict[str, Any]:
     return {**change, **times}
 
 
-def messages(changes: Changes) -> list[dict[str, Any]]:
+def messages(changes: Changes, converters: str = "") -> list[dict[str, Any]]:
     """Return the connector's messages: topic, partition, key, value and headers of each.
 
     The last ones are those with the low watermark.
+
+    Args:
+        changes: that they are of.
+        converters: the class path of Confluent's converter for Protobuf; empty for none.
     """
     tables = {
         name: [
@@ -218,7 +227,10 @@ def messages(changes: Changes) -> list[dict[str, Any]]:
         "debezium-connector-spanner",
     )
     ran = subprocess.run(
-        [str(find_java()), "-cp", f"{jars}/*", str(_HERE / "DebeziumConnector.java")],
+        [
+            *(str(find_java()), "-cp", os.pathsep.join(filter(None, (converters, f"{jars}/*")))),
+            str(_HERE / "DebeziumConnector.java"),
+        ],
         input=json.dumps(wanted),
         capture_output=True,
         text=True,
@@ -239,7 +251,12 @@ def compact(made: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     by_place = []
     for message in made:
         made_with = {part: message[part]["schema"] for part in _PARTS if message[part]}
-        made_with |= {f"{part} in Avro": message[f"avro_{part}"] for part in made_with}
+        of_formats = {f"{part} in Avro": message[f"avro_{part}"] for part in made_with} | {
+            f"{part} in Protobuf": message[f"protobuf_{part}"]["schema"]
+            for part in made_with
+            if f"protobuf_{part}" in message
+        }
+        made_with |= of_formats
         of_topic = schemas.setdefault(message["topic"], made_with)
         assert of_topic | made_with == made_with | of_topic
         of_topic |= made_with
@@ -249,6 +266,10 @@ def compact(made: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             "headers": sorted(message["headers"]),
         }
         is_heartbeat = message["topic"].startswith("__debezium")
+        if not is_heartbeat and "protobuf_key" in message:
+            stable["protobuf"] = {
+                part: (message[f"protobuf_{part}"] or {}).get("message") for part in _PARTS
+            }
         if not is_heartbeat or stable not in by_place:
             by_place.append(stable)
     return {"schemas": schemas, "messages": by_place}
@@ -268,10 +289,29 @@ def without_clock(message: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "value": value}
 
 
-def all_messages() -> dict[str, Any]:
-    """Return what the connector makes of all cases."""
-    return {name: compact(messages(changes)) for name, changes in CASES.items()}
+def all_messages(converters: str = "") -> dict[str, Any]:
+    """Return what the connector makes of all cases; see messages()."""
+    return {name: compact(messages(changes, converters)) for name, changes in CASES.items()}
+
+
+def build_converter(sources: Path, folder: Path) -> str:
+    """Build Confluent's converter for Protobuf; return its class path.
+
+    Args:
+        sources: a checkout of Confluent's Schema Registry.
+        folder: for the classes.
+    """
+    jars = ivy.jars("confluent", ["-ivy", str(_HERE / "confluent.ivy.xml")], "wire-schema-jvm")
+    modules = os.pathsep.join(str(path) for path in sources.glob("*/src/main/java"))
+    converter = "protobuf-converter/src/main/java/io/confluent/connect/protobuf/ProtobufData.java"
+    options = ["-proc:none", "-nowarn", "-d", folder, "-cp", f"{jars}/*", "-sourcepath", modules]
+    javac = find_java().with_name("javac")
+    subprocess.run([str(javac), *map(str, options), str(sources / converter)], check=True)
+    # Before the connector's, as it needs a newer Protobuf.
+    return f"{folder}{os.pathsep}{jars}/*"
 
 
 if __name__ == "__main__":
-    MESSAGES.write_text(json.dumps(all_messages(), indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as _folder:
+        _made = all_messages(build_converter(Path(sys.argv[1]), Path(_folder)))
+    MESSAGES.write_text(json.dumps(_made, indent=1) + "\n")

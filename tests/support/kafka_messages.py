@@ -20,6 +20,7 @@ from confluent_kafka import Message
 
 from slackwater.testing.plain_client import Truth, TruthRecord
 from slackwater.timestamp import datetime_to_ns, parse_rfc3339
+from tests.support.protobuf_messages import protobuf_decoder
 
 # The primary keys of the demo's tables.
 KEYS: Final[Mapping[str, Sequence[str]]] = {
@@ -70,6 +71,18 @@ def avro_decoder(schemas: Mapping[int, Any]) -> Decode:
     return decode
 
 
+def decoder(written_in: str, schemas: Mapping[int, Any]) -> Decode:
+    """Return what decodes keys and values.
+
+    Args:
+        written_in: the format.
+        schemas: those of the registry, by number.
+    """
+    if written_in == "json":
+        return json.loads
+    return avro_decoder(schemas) if written_in == "avro" else protobuf_decoder(schemas)
+
+
 def read_message(message: Message, envelope: str, decode: Decode = json.loads) -> Seen:
     """Read a message of a topic that ends with its table's name."""
     key, data = message.key(), message.value()
@@ -105,8 +118,11 @@ def _place(value: Mapping[str, Any], envelope: str) -> tuple[Hashable, int]:
             return (transaction, int(sequence), number), _ns(value["source_timestamp"])
         case "debezium":
             source = value["source"]
-            place = source["server_transaction_id"], int(source["sequence"]), source["mod_number"]
-            return place, source["ts_ns"]
+            # In Protobuf a zero is not there.
+            number = source["mod_number"] or 0
+            return (source["server_transaction_id"], int(source["sequence"]), number), source[
+                "ts_ns"
+            ]
     number = value["mod_number"] if envelope == "flat" else 0
     place = value["server_transaction_id"], int(value["record_sequence"]), number
     return place, _ns(value["commit_timestamp"])

@@ -28,15 +28,19 @@ class Registry:
         self._lock = Lock()
         self._numbers: dict[str, int] = {}
 
-    def register(self, subject: str, text: str) -> int | None:
-        """Return the schema's number; None if it can't read what the last one wrote."""
+    def register(self, subject: str, text: str, schema_type: str = "AVRO") -> int | None:
+        """Return the schema's number; None if it can't read what the last one wrote.
+
+        Of schemas in Protobuf it takes all.
+        """
         with self._lock:
             self.asked += 1
-            schema = json.loads(text)
+            schema = json.loads(text) if schema_type == "AVRO" else text
             versions = self.subjects.setdefault(subject, [])
             number = self._numbers.get(text, len(self._numbers) + 1)
             if number not in versions:
-                if versions and not reads(schema, self.schemas[versions[-1]]):
+                is_avro = not isinstance(schema, str)
+                if is_avro and versions and not reads(schema, self.schemas[versions[-1]]):
                     return None
                 versions.append(number)
             self._numbers[text] = number
@@ -89,7 +93,9 @@ def running_registry() -> Iterator[tuple[Registry, str]]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             _, _, subject, _ = self.path.split("/")
-            number = registry.register(unquote(subject), body["schema"])
+            number = registry.register(
+                unquote(subject), body["schema"], body.get("schemaType", "AVRO")
+            )
             if number is None:
                 self._answer(409, {"error_code": 409, "message": "incompatible"})
             else:

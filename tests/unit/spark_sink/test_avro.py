@@ -238,13 +238,14 @@ def test_changes_without_the_whole_row_are_refused_where_the_envelope_has_rows(k
 
 def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_refused() -> None:
     schema = {"type": "record", "name": "Value", "fields": [{"name": "A", "type": "long"}]}
+    text = json.dumps(schema)
+    other = json.dumps({**schema, "fields": [{"name": "A", "type": "string"}]})
     with running_registry() as (registry, url):
         client = SchemaRegistry(f"{url}/")
         client.require_answer()
-        assert client.register("a/b-value", schema) == client.register("a/b-value", schema)
+        assert client.register("a/b-value", text) == client.register("a/b-value", text)
         assert registry.asked == 1
         assert list(registry.subjects) == ["a/b-value"]
-        other = {**schema, "fields": [{"name": "A", "type": "string"}]}
         with pytest.raises(SchemaRefusedError, match="subject a/b-value: it answered 409"):
             client.register("a/b-value", other)
     with pytest.raises(PublishError, match="can't be reached"):
@@ -279,7 +280,7 @@ def test_resolved_messages_leave_the_latest_schema_of_a_subject_alone(envelope: 
     made = envelopes()[envelope](EnvelopeOptions(ORIGIN))
     with running_registry() as (registry, url):
         schema = value_schema(TableSchema.of("t", "T", COLUMNS), "t", made)
-        SchemaRegistry(url).register("t-value", schema)
+        SchemaRegistry(url).register("t-value", json.dumps(schema))
         # As after a restart: this client has registered nothing.
         messages = RegisteredMessages(made, SchemaRegistry(url), by_table=False)
         value = made.resolved(1_769_850_000_123_456_500).value

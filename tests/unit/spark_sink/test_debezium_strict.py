@@ -6,24 +6,21 @@ The connector's own classes made them (tests/support/debezium_connector.py).
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import fastavro
 import pytest
 
-from slackwater.spark_sink.avro.connect import avro_of_connect
+from slackwater.spark_sink.avro.registry import SchemaRegistry
 from slackwater.spark_sink.avro.schemas import TableSchema
-from slackwater.spark_sink.avro.wire_format import (
-    RegistryEncoder,
-    SchemaIds,
-    for_avro,
-    parsed_schemas,
-)
+from slackwater.spark_sink.connect.avro import AVRO_CONVERTER, avro_of_connect
+from slackwater.spark_sink.connect.converter import Converter
+from slackwater.spark_sink.connect.messages import ConnectMessages
+from slackwater.spark_sink.connect.protobuf import PROTOBUF_CONVERTER, proto_name, proto_text
 from slackwater.spark_sink.envelopes.debezium import Debezium
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import table_topic
@@ -36,7 +33,10 @@ from tests.support.debezium_connector import (
     compact,
     without_clock,
 )
+from tests.support.kafka_messages import Decode, avro_decoder
+from tests.support.protobuf_messages import protobuf_decoder, read_protobuf
 from tests.support.row_changes import ORIGIN, WATERMARK_MS
+from tests.support.schema_registry import running_registry
 
 EXPECTED = json.loads(MESSAGES.read_text())
 TOPIC = f"{ORIGIN.pipeline}.{{table}}"
@@ -44,6 +44,8 @@ HEARTBEATS = f"__debezium-heartbeat.{ORIGIN.pipeline}"
 
 
 PARTS = ("key", "value")
+# The element of the array i that is not NULL.
+_VALUES_I = 9_223_372_036_854_775_807
 
 
 def strict_envelope(changes: Changes, *, schemas_enable: bool) -> Debezium:
@@ -75,12 +77,15 @@ def read(
     topic: str, key: str | None, value: str | None, headers: Mapping[str, str]
 ) -> dict[str, Any]:
     parts = {"key": key and json.loads(key), "value": value and json.loads(value)}
-    in_avro = {
-        f"avro_{name}": message and avro_of_connect(message["schema"])
-        for name, message in parts.items()
+    schemas = {name: message and message["schema"] for name, message in parts.items()}
+    in_avro = {f"avro_{name}": s and avro_of_connect(s) for name, s in schemas.items()}
+    in_protobuf = {
+        f"protobuf_{name}": schema and {"schema": proto_text(schema)}
+        for name, schema in schemas.items()
     }
     # Kafka Connect's task adds this one as it takes a message from the queue.
-    return {**parts, **in_avro, "topic": topic, "headers": headers.keys() - {"pollAtTimestamp"}}
+    of_connector = headers.keys() - {"pollAtTimestamp"}
+    return {**parts, **in_avro, **in_protobuf, "topic": topic, "headers": of_connector}
 
 
 def in_order(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -99,26 +104,82 @@ def test_messages_are_the_connectors(case: str) -> None:
     assert made["schemas"] == EXPECTED[case]["schemas"]
 
 
+@contextmanager
+def registered(
+    envelope: Debezium, converter: Converter
+) -> Iterator[tuple[ConnectMessages, Decode]]:
+    """Yield a maker of messages, and what reads them by the schemas that it registers."""
+    with running_registry() as (registry, url):
+        decoder = avro_decoder if converter is AVRO_CONVERTER else protobuf_decoder
+        messages = ConnectMessages(envelope, SchemaRegistry(url), converter)
+        yield messages, decoder(registry.schemas)
+
+
+def encoded(
+    messages: ConnectMessages, record: Mapping[str, Any]
+) -> Iterator[tuple[bytes | None, bytes | None]]:
+    topic = table_topic(TOPIC, record["table_name"])
+    table_schema = TableSchema.of(topic, record["table_name"], record["column_types"])
+    return messages.encoder({table_schema}).messages(record, topic)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_messages_in_avro_say_what_those_in_json_do(case: str) -> None:
     changes = CASES[case]
-    envelope = for_avro(strict_envelope(changes, schemas_enable=False))
-    in_json = strict_envelope(changes, schemas_enable=False)
-    for record in changes.records:
-        table_schema = TableSchema.of("t", record["table_name"], record["column_types"])
-        encoder = RegistryEncoder(envelope, {table_schema: SchemaIds(1, 2)}, by_table=False)
-        shape = envelope.options.shapes.get(record["table_name"])
-        schemas = parsed_schemas(table_schema, False, envelope, shape)
-        written = zip(encoder.messages(record, "t"), in_json.messages(record), strict=True)
-        for parts, message in written:
-            read_back = [
-                data and plain(fastavro.schemaless_reader(io.BytesIO(data[5:]), schema, None))
-                for data, schema in zip(parts, schemas, strict=True)
-            ]
-            texts = [text and json.loads(text) for text in (message.key, message.value)]
-            assert without_clock(dict(zip(PARTS, read_back, strict=True))) == without_clock(
-                dict(zip(PARTS, texts, strict=True))
-            )
+    envelope = strict_envelope(changes, schemas_enable=False)
+    with registered(envelope, AVRO_CONVERTER) as (messages, decode):
+        for record in changes.records:
+            for parts, message in zip(
+                encoded(messages, record), envelope.messages(record), strict=True
+            ):
+                read_back = [data and plain(decode(data)) for data in parts]
+                texts = [text and json.loads(text) for text in (message.key, message.value)]
+                assert without_clock(dict(zip(PARTS, read_back, strict=True))) == without_clock(
+                    dict(zip(PARTS, texts, strict=True))
+                )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_messages_in_protobuf_are_those_of_confluents_converter(case: str) -> None:
+    changes = CASES[case]
+    envelope = strict_envelope(changes, schemas_enable=False)
+    made: dict[str, list[dict[str, Any]]] = {}
+    with registered(envelope, PROTOBUF_CONVERTER) as (messages, decode):
+        for record in changes.records:
+            for parts in encoded(messages, record):
+                key, value = (data and decode(data) for data in parts)
+                topic = table_topic(TOPIC, record["table_name"])
+                made.setdefault(topic, []).append({"key": key, "value": value})
+        for table in changes.shapes:
+            topic = table_topic(TOPIC, table)
+            body = envelope.resolved(WATERMARK_MS * 1_000_000, table)
+            watermark = decode(messages.resolved(topic, body.value, table))
+            made[topic].append({"key": None, "value": watermark})
+        beat = [*map(decode, messages.heartbeat("beats", envelope.heartbeat("token")))]
+    assert beat[0] == {"partitionToken": "token"}
+    assert beat[1]["ts_ms"]
+    for topic, ours_of_topic in made.items():
+        schemas = EXPECTED[case]["schemas"][topic]
+        theirs = [m for m in EXPECTED[case]["messages"] if m["topic"] == topic]
+        for message, converted in zip(ours_of_topic, theirs, strict=True):
+            if converted["value"] and converted["protobuf"]["value"] is None:
+                # The converter ends at a NULL in an array.
+                assert message["value"]["after"]["i"] == [_VALUES_I, 0]
+                continue
+            read_back = {
+                part: data and read_protobuf(schemas[f"{part} in Protobuf"], bytes.fromhex(data))
+                for part, data in converted["protobuf"].items()
+            }
+            assert without_clock(plain(message)) == without_clock(plain(read_back))
+
+
+def test_a_name_that_protobuf_has_no_place_for_is_the_one_that_the_converter_makes() -> None:
+    """With scrub.invalid.names: what its doScrubName returned."""
+    assert [*map(proto_name, ["Id", "_a", "1a", "a b-c", "größe", "_ a", "~", "-a"])] == [
+        *("Id", "_a", "x1a", "a_b_c", "gr_C3_B6_C3_9Fe", "x__a", "_7E", "_a")
+    ]
+    empty = {"type": "struct", "name": "my-shop.Users.Key", "fields": []}
+    assert proto_text(empty) == 'syntax = "proto3";\npackage my_shop.Users;\n\nmessage Key {}\n'
 
 
 def plain(value: Any) -> Any:
@@ -140,7 +201,24 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.long
 def test_the_connector_makes_these_messages() -> None:
-    assert all_messages() == EXPECTED
+    assert all_messages() == without_protobuf(EXPECTED)
+
+
+def without_protobuf(expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is made without Confluent's converter, which has to be built."""
+    return {
+        case: {
+            "schemas": {
+                topic: {part: s for part, s in of_topic.items() if "Protobuf" not in part}
+                for topic, of_topic in made["schemas"].items()
+            },
+            "messages": [
+                {part: m for part, m in message.items() if part != "protobuf"}
+                for message in made["messages"]
+            ],
+        }
+        for case, made in expected.items()
+    }
 
 
 def test_a_table_that_was_made_again_with_another_key_has_that_of_each_record() -> None:
@@ -151,10 +229,6 @@ def test_a_table_that_was_made_again_with_another_key_has_that_of_each_record() 
         strict_envelope(other, schemas_enable=False),
         Debezium(EnvelopeOptions(ORIGIN, strict=True)),
     ):
-        table_schema = TableSchema.of("t", "Users", record["column_types"])
-        for_task = for_avro(envelope)
-        encoder = RegistryEncoder(for_task, {table_schema: SchemaIds(1, 2)}, by_table=False)
-        ((key, _),) = encoder.messages(record, "t")
-        shape = for_task.options.shapes.get("Users")
-        schema, _ = parsed_schemas(table_schema, False, for_task, shape)
-        assert fastavro.schemaless_reader(io.BytesIO((key or b"")[5:]), schema, None) == {"id": 1}
+        with registered(envelope, AVRO_CONVERTER) as (messages, decode):
+            ((key, _),) = encoded(messages, record)
+            assert decode(key or b"") == {"id": 1}

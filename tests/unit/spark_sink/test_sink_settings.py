@@ -324,6 +324,8 @@ def test_kafka_has_a_topic_a_table_and_needs_no_path(tmp_path: Path) -> None:
         ({**KAFKA, "strict": True}, "strict goes with envelope debezium, and with {table}"),
         ({**STRICT, "topic": "all"}, "strict goes with envelope debezium, and with {table}"),
         ({**KAFKA, "heartbeats_topic": "beats"}, "heartbeats_topic goes with strict"),
+        ({**KAFKA, **AVRO, "format": "protobuf"}, "format protobuf goes with strict"),
+        ({**STRICT, "format": "protobuf"}, "need confluent_schema_registry, the registry's URL"),
         ({**STRICT, "extra_headers": {"a": "b"}}, "strict has the connector's headers"),
         (
             {**KAFKA, "envelope": "flat", "headers_json_column_name": "meta"},

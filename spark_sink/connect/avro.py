@@ -1,11 +1,16 @@
-"""The Avro schemas that Kafka Connect's AvroConverter makes of Connect's, as its AvroData does."""
+"""Avro as Kafka Connect's AvroConverter writes it; its AvroData makes the schemas."""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import fastavro
+
 from slackwater.spark_sink.avro.types import avro_name
+from slackwater.spark_sink.connect.converter import Converter, Write
 from slackwater.spark_sink.envelopes.avro_fields import Schema, nullable
 from slackwater.spark_sink.envelopes.connect_schema import ConnectSchema
 
@@ -17,6 +22,21 @@ _PROPERTIES: Final = ("version", "parameters", "default", "name")
 def avro_of_connect(schema: ConnectSchema) -> Schema:
     """Return the schema of a key or value, which is a struct."""
     return _named(schema, set())
+
+
+def _text(schema: ConnectSchema) -> str:
+    return json.dumps(avro_of_connect(schema))
+
+
+def _writer(schema: ConnectSchema) -> Write:
+    parsed = fastavro.parse_schema(avro_of_connect(schema))
+
+    def write(value: Any) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, value)
+        return out.getvalue()
+
+    return write
 
 
 def _field(schema: Mapping[str, Any], defined: set[str]) -> dict[str, Any]:
@@ -49,3 +69,6 @@ def _named(schema: Mapping[str, Any], defined: set[str]) -> Schema:
         "fields": [_field(field, defined) for field in schema["fields"]],
         **properties,
     }
+
+
+AVRO_CONVERTER: Final = Converter("AVRO", avro_name, _text, _writer)
