@@ -62,7 +62,7 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(MAKE) --no-print-directory -j 2 types quick
 
 quick:
-	@$(BIN)/pytest -q -n auto -m "not slow" $(RULES) tests/test_house.py
+	@$(BIN)/pytest -q -n auto -m "not slow and not long" $(RULES) tests/test_house.py
 
 test: install ## The source's tests on Spark 4.2, and all tests on Spark 4.1
 	@$(BIN)/python -m slackwater.pipeline.spark.java
@@ -194,6 +194,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@for format in json avro; do for envelope in flat record wrapped row key_only enriched datastream debezium; do \
 		$(BIN)/python -m tests.proofs.kafka_kills --kills 3 --freezes 1 --envelope $$envelope --format $$format \
 		|| exit 1; done; done
+	@$(BIN)/python -m tests.proofs.kafka_kills --kills 3 --freezes 1 --envelope debezium --format protobuf
 	@$(BIN)/python -m tests.proofs.kafka_foreign --seconds 3600
 	@$(BIN)/python -m tests.proofs.pubsub_kills --kills 20
 	@$(BIN)/python -m tests.proofs.mirrors --changes 2000 --looks 10
