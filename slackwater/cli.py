@@ -396,7 +396,7 @@ def main() -> None:
     """Run the program and exit with its code."""
     write_utf8()
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="slackwater", standalone_mode=False)
         # Some versions of typer return the code of an Exit, others raise it.
         sys.exit(code if isinstance(code, int) else 0)
     except typer.Exit as end:

@@ -21,6 +21,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 # On a busy machine the making of examples is slow for reasons of its own.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("busy"), max_examples=25)
 settings.register_profile("long", settings.get_profile("busy"), max_examples=1_000)
 settings.load_profile("busy")
 
