@@ -42,11 +42,13 @@ class OutputPosition:
             None if nothing is complete.
         begun: the low watermark of a later epoch of which a part is visible; None if there is none.
         pipeline: the pipeline that wrote the last line of the watermark log; None without one.
+        has_tables: whether there are tables of the pipeline; None for an output of another kind.
     """
 
     complete: datetime | None
     begun: datetime | None
     pipeline: str | None
+    has_tables: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from slackwater.state.tables import rescans as table
 from slackwater.state.tables import seen_tables
 from slackwater.state.transaction import Transaction
 
+# Stands beside the seen tables: a stream may have been seen to watch none.
+_POLLED: Final = ""
 _IDENTITY: Final = ("pipeline", "table_name", "requested_at_ns")
 
 
@@ -110,14 +112,15 @@ def record_rescan(store: Store, rescan: Rescan, *, generation: int) -> bool:
     return store.write(work)
 
 
-def read_seen_tables(store: Store, pipeline: str) -> frozenset[str]:
-    """Return the tables that the pipeline's stream was seen to watch; none before the first poll.
+def read_seen_tables(store: Store, pipeline: str) -> frozenset[str] | None:
+    """Return the tables that the pipeline's stream was seen to watch; None before the first poll.
 
     Raises:
         StateError: the store can't be reached.
     """
     statement = sa.select(seen_tables.c.table_name).where(seen_tables.c.pipeline == pipeline)
-    return frozenset(store.read(lambda c: c.execute(statement).scalars().all()))
+    names = frozenset(store.read(lambda c: c.execute(statement).scalars().all()))
+    return names - {_POLLED} if names else None
 
 
 def record_seen_tables(
@@ -134,13 +137,12 @@ def record_seen_tables(
         LeaseLostError: the pipeline's generation is not this one.
         StateError: the store can't be reached.
     """
-    rows = [{"pipeline": pipeline, "table_name": name} for name in names]
+    rows = [{"pipeline": pipeline, "table_name": name} for name in (_POLLED, *names)]
 
     def work(connection: sa.Connection) -> None:
         Transaction(connection).require_generation(pipeline, generation)
         connection.execute(sa.delete(seen_tables).where(seen_tables.c.pipeline == pipeline))
-        if rows:
-            connection.execute(sa.insert(seen_tables), rows)
+        connection.execute(sa.insert(seen_tables), rows)
         _request(connection, requests)
 
     store.write(work)

@@ -86,8 +86,9 @@ def checks(settings: Settings) -> Iterator[Check]:
     if sources:
 
         def start() -> str:
-            check_new(settings, sources[0])
-            return settings.source.start
+            too_old = check_new(settings, sources[0])
+            gone = ", too old by now: the pipeline goes on where it is" if too_old else ""
+            return f"{settings.source.start}{gone}"
 
         yield _check("start", start)
         yield _check("column types", lambda: _check_types(sources[0]))

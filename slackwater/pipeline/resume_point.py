@@ -44,7 +44,8 @@ from slackwater.scheduler.epoch import watermark_for_start
 from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
-from slackwater.spark_sink.sink import Sink
+from slackwater.spark_sink.formats import DATABASES
+from slackwater.spark_sink.sink import OutputPosition, Sink
 from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.state.commit import restart_at
 from slackwater.state.gaps import record_gap
@@ -195,23 +196,28 @@ class ResumePoint:
                 _watermark_ns(output.complete),
                 _watermark_ns(output.begun),
                 output.pipeline,
-                has_rows=self._has_rows() if is_to_scan else None,
+                has_rows=self._has_rows(output) if is_to_scan else None,
             )
             if output
             else None,
         )
 
-    def _has_rows(self) -> bool | None:
+    def _has_rows(self, output: OutputPosition) -> bool | None:
         """Return True if an initial scan finds something in the output; None if it can't tell."""
         sink = self._settings.sink
         if self._settings.initial_scan == "no":
             return None
+        if output.has_tables is not None:
+            return output.has_tables
         place = sink.make_place()
         with place.translating():
             names = place.names()
         if any(not name.startswith(("_", ".")) for name in names):
             return True
-        return False if isinstance(sink, TableSettings) and sink.catalog is None else None
+        are_rows_there = isinstance(sink, TableSettings) and (
+            sink.catalog is None and sink.format not in DATABASES
+        )
+        return False if are_rows_there else None
 
     def _own_checkpoint(self) -> Checkpoint | None:
         folder = self._settings.sink.checkpoint

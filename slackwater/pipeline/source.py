@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 import structlog
 
@@ -16,7 +17,7 @@ from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
 from slackwater.reader.database.watched_tables import Table, tables, watched_tables
-from slackwater.reader.errors import ReaderError, UnsupportedStreamError
+from slackwater.reader.errors import ReaderError, StartTooOldError, UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.options import SourceOptions
@@ -141,8 +142,11 @@ def check_shown_changes(settings: Settings, source: SourceHandle) -> None:
         require_shown_changes(capture_type(source.description))
 
 
-def check_new(settings: Settings, source: SourceHandle) -> None:
+def check_new(settings: Settings, source: SourceHandle) -> StartTooOldError | None:
     """Check that a new pipeline can start at its start.
+
+    Returns:
+        That the start is too old, if the pipeline may have begun: then it is not the next start.
 
     Raises:
         StartTooOldError, StartInFutureError: it can't.
@@ -159,7 +163,13 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
                 for table in tables_to_read(watched, filter_of(settings))
             }
         )
-    check_start(source.options.start, source.changes())
+    too_old = None
+    try:
+        check_start(source.options.start, source.changes())
+    except StartTooOldError as error:
+        if not _may_have_begun(settings):
+            raise
+        too_old = error
     end = settings.source.end
     if settings.initial_scan != "no" and settings.source.start == NOW and end is not None:
         clock_ns = source.connection.strong_read_timestamp_ns()
@@ -168,6 +178,13 @@ def check_new(settings: Settings, source: SourceHandle) -> None:
                 f"source.end {end} is in the past, and the initial scan reads the rows of now.",
                 "Leave out source.end, or set source.start to an earlier time",
             )
+    return too_old
+
+
+def _may_have_begun(settings: Settings) -> bool:
+    """Return False if there is neither a position in the store nor a checkpoint on a disk."""
+    path = settings.sink.checkpoint.removeprefix("file://")
+    return not is_new(settings) or "://" in path or Path(path).exists()
 
 
 def check_omissions(settings: Settings, source: SourceHandle) -> None:

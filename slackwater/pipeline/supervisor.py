@@ -57,6 +57,7 @@ from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.pipeline.spark.task_writing import task_writer_options
 from slackwater.pipeline.spark.warm_up import warm_up
 from slackwater.pipeline.transitions import Action, Event
+from slackwater.reader.errors import StartTooOldError
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.options import hand_over
 from slackwater.scheduler.read_options import AuditMode
@@ -113,6 +114,7 @@ class PipelineSupervisor:
         settings.sink.check_places(spark.conf, jars)
         self._sink = make_sink(settings)
         self._source_handle: SourceHandle | None = None
+        self._too_old: StartTooOldError | None = None
         self._clock: SpannerClock | None = None
         self._until_ns: int | None = None
         self._has_ended = False
@@ -262,7 +264,10 @@ class PipelineSupervisor:
         if isinstance(self._sink, NeedsShapes):
             self._sink.use_shapes(partial(read_shapes, self.settings, source))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
-        if resume.is_new(self._recovery) and self.settings.initial_scan != "no":
+        is_new = resume.is_new(self._recovery)
+        if is_new and self._too_old is not None:
+            raise self._too_old
+        if is_new and self.settings.initial_scan != "no":
             scan = InitialScan(
                 spark,
                 self.settings,
@@ -299,7 +304,7 @@ class PipelineSupervisor:
             check_omissions(self.settings, source)
             check_shown_changes(self.settings, source)
             if is_new(self.settings):
-                check_new(self.settings, source)
+                self._too_old = check_new(self.settings, source)
                 seconds_ago = time.monotonic() - self._begun_s
                 self.settings, source = with_start_fixed(self.settings, source, seconds_ago)
             self._until_ns = last_watermark_ns(

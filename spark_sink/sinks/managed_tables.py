@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, TypeVar
@@ -216,7 +217,8 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         versions = self._at_once(self._last_version, existing)
         times = [us_to_datetime(version) for version in versions if version is not None]
         committed = max([*times, *([of_all] if of_all else [])], default=None)
-        return output_position(self._watermarks.last(), committed, is_one_commit=False)
+        of_log = output_position(self._watermarks.last(), committed, is_one_commit=False)
+        return replace(of_log, has_tables=bool(existing))
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Create all tables, also those without rows; see Sink."""

@@ -67,10 +67,12 @@ def test_a_former_owner_records_nothing(store: Store) -> None:
     with pytest.raises(LeaseLostError):
         record_seen_tables(store, "orders", ["T"], [SECOND], generation=former)
     assert rescans(store, "orders") == [FIRST]
+    assert read_seen_tables(store, "orders") is None
+    record_seen_tables(store, "orders", [], [], generation=generation)
     assert read_seen_tables(store, "orders") == frozenset()
     record_seen_tables(store, "orders", ["T"], [], generation=generation)
     record_seen_tables(store, "orders", ["T", "U"], [SECOND], generation=generation)
-    assert read_seen_tables(store, "orders") == {"T", "U"}
+    assert read_seen_tables(store, "orders") == frozenset({"T", "U"})
     assert rescans(store, "orders") == [FIRST, SECOND]
 
 

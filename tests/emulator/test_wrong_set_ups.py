@@ -72,3 +72,15 @@ def test_a_wrong_set_up_is_named_with_what_to_do_and_leaves_nothing(
             assert "Traceback" not in said
             assert "secret" not in said
     assert list(folder.iterdir()) == []
+
+
+def test_check_names_no_start_wrong_from_which_the_pipeline_has_gone_on(
+    stream: ChangeStream, folder: Path
+) -> None:
+    values = services.settings(stream, folder, "1999-01-01T00:00:00Z")
+    config = folder / "slackwater.yaml"
+    config.write_text(yaml.safe_dump(values))
+    assert "wrong start: " in slackwater("check", "-c", str(config)).stdout
+    Path(values["sink"]["checkpoint"]).mkdir()
+    said = slackwater("check", "-c", str(config)).stdout
+    assert "ok    start: 1999-01-01T00:00:00Z, too old by now" in said

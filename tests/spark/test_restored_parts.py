@@ -112,13 +112,23 @@ def test_an_older_part_doubles_nothing_and_loses_nothing(
     ],
 )
 def test_a_lost_part_doubles_nothing_and_loses_nothing(
-    restored: Restored, parts: list[Part], outcome: str, tmp_path: Path
+    restored: Restored,
+    parts: list[Part],
+    outcome: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     empty_url = f"sqlite:///{tmp_path / 'empty.db'}"
     Store.open(empty_url, migrate=True).close()
     (tmp_path / STORE).mkdir()
     copy_store(empty_url, tmp_path / STORE)
     restored.write()
+    if CHECKPOINT not in parts:
+        # By now it is before the retention period, and the checkpoint after it.
+        settings = restored.pipeline.settings
+        source = settings.source.model_copy(update={"start": "1999-01-01T00:00:00Z"})
+        long_ago = settings.model_copy(update={"source": source})
+        monkeypatch.setattr(restored.pipeline, "settings", long_ago)
     restored.pipeline.restore(parts, tmp_path)
     assert go_on(restored.pipeline) == outcome
     restored.pipeline.require_equal()

@@ -75,8 +75,8 @@ class NewTables:
         self._looked_s = time.monotonic()
         if self._seen is None:
             self._seen = read_seen_tables(self._store, self._pipeline)
-        before = self._seen or self._first(now)
-        if now == self._seen:
+        before = self._first(now) if self._seen is None else self._seen
+        if self._seen == frozenset(now):
             return []
         requests = [
             Rescan(self._pipeline, name, time.time_ns(), NEW_TABLE) for name in sorted(now - before)

@@ -1,9 +1,10 @@
-"""Tables that are new to a change stream, when Spanner does not say which it watches."""
+"""Tables that are new to a change stream."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from slackwater.pipeline.epochs.new_tables import NewTables
 from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.errors import UnavailableError
+from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.store import Store
 from slackwater.timestamp import seconds_to_ns
 
 
@@ -24,3 +27,32 @@ def test_an_epoch_that_nobody_has_looked_at_is_not_published_unless_it_is_long_p
     with pytest.raises(UnavailableError):
         new.request_new(time.time_ns())
     assert new.request_new(time.time_ns() - seconds_to_ns(7_200)) == []
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
+    opened.ensure_pipeline("orders", "source")
+    yield opened
+    opened.close()
+
+
+def test_tables_that_come_after_the_stream_has_watched_none_are_new(store: Store) -> None:
+    """Their rows and changes of the meantime are in no epoch."""
+    lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
+    assert lease is not None
+    watched: list[str] = []
+
+    def tables_at(_: int) -> Sequence[Table]:
+        return [Table(name, {}, (), ()) for name in watched]
+
+    def requested(*names: str) -> list[str]:
+        watched[:] = names
+        # As after a restart, which has nothing but the store.
+        new = NewTables("orders", tables_at, store, lease.generation, every_s=0.0)
+        return [request.table for request in new.request_new(time.time_ns())]
+
+    assert [requested(), requested("A", "B"), requested("A"), requested("A", "B"), requested()] == [
+        *([], ["A", "B"], [], ["B"], [])
+    ]
+    assert requested("A", "B") == ["A", "B"]
