@@ -217,7 +217,9 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         versions = self._at_once(self._last_version, existing)
         times = [us_to_datetime(version) for version in versions if version is not None]
         committed = max([*times, *([of_all] if of_all else [])], default=None)
-        of_log = output_position(self._watermarks.last(), committed, is_one_commit=False)
+        of_log = output_position(
+            self._watermarks.last(), committed, is_one_commit=self._format.is_one_commit
+        )
         return replace(of_log, has_tables=bool(existing))
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:

@@ -284,6 +284,7 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     def end_scan(self, spark: SparkSession, records: int, low_watermark: datetime) -> None:
         """Publish the mirrors' first low watermark: they are complete now. See Sink."""
+        self._all_published_at = float("-inf")
         self._publish_watermark(spark, self._scanned_tables, low_watermark)
         super().end_scan(spark, records, low_watermark)
 
@@ -356,11 +357,9 @@ class Mirrors(ManagedTables[MirrorTable]):
         self, spark: SparkSession, recreated: RecreatedTables, watermark: datetime
     ) -> dict[str, datetime]:
         """Return the tables whose mirrors hold rows of a former table, and until when."""
-        cleared = {
-            table: at
-            for table, at in recreated.tables.items()
-            if self._format.exists(spark, self._place(table))
-        }
+        # A database may have another's table of the name.
+        existing = self._existing_tables(spark) if recreated.tables else ()
+        cleared = {table: at for table, at in recreated.tables.items() if table in existing}
         if not self._delete_policy.are_cleared:
             for table, at in cleared.items():
                 # Otherwise it was created in this epoch, and the epoch is replayed.
@@ -376,9 +375,10 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     def _renewed(self, spark: SparkSession, recreated: RecreatedTables) -> dict[str, list[Column]]:
         """Return the columns in mirrors that hold values of a former column, by table."""
+        existing = self._existing_tables(spark) if recreated.columns else ()
         renewed = {
             table: former_columns(self._table(spark, table).columns(), table, recreated)
-            for table in {table for table, _ in recreated.columns}
+            for table in {table for table, _ in recreated.columns}.intersection(existing)
         }
         return {table: columns for table, columns in renewed.items() if columns}
 
@@ -392,19 +392,21 @@ class Mirrors(ManagedTables[MirrorTable]):
         """
         now = time.monotonic()
         is_due = now - self._all_published_at >= _PUBLISH_ALL_EVERY_S
-        if is_due:
-            self._all_published_at = now
         if self._format.has_one_log:
             with self._format.at_once(watermark, is_stated=is_due, incomplete=self._unpublished):
-                return
+                pass
+        else:
+            if is_due:
+                changed = self._existing_tables(spark)
+            merge_id = MergeId(self._application, watermark)
+            with self._format.at_once(watermark):
+                self._at_once(
+                    lambda table: self._access(spark, table).publish_watermark(merge_id),
+                    [(table,) for table in changed if table not in self._unpublished],
+                )
+        # Not before: it may have failed, and is tried again.
         if is_due:
-            changed = self._existing_tables(spark)
-        merge_id = MergeId(self._application, watermark)
-        with self._format.at_once(watermark):
-            self._at_once(
-                lambda table: self._access(spark, table).publish_watermark(merge_id),
-                [(table,) for table in changed if table not in self._unpublished],
-            )
+            self._all_published_at = now
 
     def _make(self, spark: SparkSession, path: str, table: str) -> MirrorTable:
         return MirrorTable(

@@ -70,7 +70,8 @@ class DatabaseStore(TableStore):
 
     def read_at_watermark(self, spark: SparkSession, path: str) -> tuple[DataFrame, str] | None:
         """Read a table, and the low watermark of all, at one moment; see TableStore."""
-        return self.access(spark, path, "").read_at_watermark(spark)
+        access = self.access(spark, path, "")
+        return access.read_at_watermark(spark) if access.exists() else None
 
     def stated(self, spark: SparkSession, path: str) -> str | None:
         """Return the low watermark of all; see TableStore."""

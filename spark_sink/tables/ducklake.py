@@ -31,6 +31,7 @@ class DuckLake(DatabaseStore):
     """
 
     using: ClassVar[str] = DUCKLAKE
+    is_one_commit: ClassVar[bool] = True
     version_clause: ClassVar[str] = "AT (VERSION => {})"
 
     def __init__(self, address: LakeAddress, place: EpochPlace, application: str) -> None:

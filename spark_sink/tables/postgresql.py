@@ -33,6 +33,7 @@ class Postgresql(DatabaseStore):
     """
 
     using: ClassVar[str] = POSTGRESQL
+    is_one_commit: ClassVar[bool] = True
     # Those that each table has (PostgreSQL's documentation, "System Columns").
     _SYSTEM_COLUMNS: ClassVar = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 

@@ -31,6 +31,7 @@ class TableStore(ABC):
         version_clause: what stands in SQL behind the name of a table, for a version {}.
         name_max: how many characters the name of a column can have; None for any number.
         has_one_log: an epoch is one commit for all tables, which state one low watermark.
+        is_one_commit: take_over() returns that of an epoch of which all is visible.
         root: the URL of all tables; None if they are beside their staged epochs.
     """
 
@@ -40,6 +41,7 @@ class TableStore(ABC):
     names_any_column: ClassVar[tuple[str, Sequence[str]]] = ("", ())
     has_nulls_in_arrays: ClassVar[bool] = True
     has_one_log: ClassVar[bool] = False
+    is_one_commit: ClassVar[bool] = False
     version_clause: ClassVar[str] = "VERSION AS OF {}"
     name_max: int | None = None
     root: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +13,7 @@ from slackwater.commands.as_of import text_of
 from slackwater.commands.options import CutFormat
 from slackwater.spark_sink.errors import AsOfTimeError, BadRecordError, PublishError, SinkError
 from slackwater.spark_sink.output.bigquery import clients
+from slackwater.spark_sink.output.row_range import RowRange
 from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.sinks import managed_tables
 from slackwater.spark_sink.tables.mirror_table import former_name, read_mirror
@@ -52,6 +54,7 @@ from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
 
 TYPED = ["changelogs", "changelogs_in_postgresql", "changelogs_in_ducklake"]
+TRANSACTIONS = ["in_postgresql", "in_ducklake"]
 CONSISTENT = ["mirrors", "in_postgresql", "in_ducklake", "in_own_ducklake"]
 
 
@@ -201,6 +204,69 @@ def test_rows_of_a_former_table_are_gone_and_keys_may_be_null(
     sink.drop_recreated(RecreatedTables(columns={(TABLE, "Name"): low_watermark(3)}))
     tasks.write(4, inserts(1, at=4_000_000, table="Keys"))
     assert present() == {7: None}
+
+
+def test_a_table_of_others_that_is_made_again_in_spanner_is_none_of_the_pipelines(
+    consistent: DatabasePlace,
+) -> None:
+    """A filter leaves it out, or another pipeline reads it."""
+    consistent.make_others()
+    sink, tasks = consistent.owner()
+    tasks.write(1, inserts(1, at=1, table="Keys"))
+    times = {TABLE: low_watermark(1)}, {(TABLE, "Id"): low_watermark(1)}
+    sink.drop_recreated(RecreatedTables(*times))
+    tasks.write(2, inserts(2, at=2_000_000, table="Keys"))
+    assert consistent.ids("Keys") == [1, 2]
+
+
+def test_a_mirror_that_is_not_there_has_nothing_to_verify(consistent: DatabasePlace) -> None:
+    sink, tasks = consistent.owner()
+    tasks.write(1, inserts(1, at=1, table="Keys"))
+    assert read_mirror(consistent.spark, sink._place(TABLE), sink._format) is None
+    assert read_mirror(consistent.spark, sink._place("Keys"), sink._format) is not None
+
+
+@pytest.mark.parametrize("kind", TRANSACTIONS)
+def test_a_key_whose_case_has_changed_is_compared_by_the_mirrors_name(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    place: DatabasePlace = request.getfixturevalue(kind)
+    sink, tasks = place.owner()
+    tasks.write(1, inserts(1, 2, 3, at=1))
+    rows = sink._table(place.spark, TABLE).current_rows(RowRange("ID", 2, None))
+    assert sorted(row["Id"] for row in rows.collect()) == [2, 3]
+
+
+@pytest.mark.parametrize("kind", TRANSACTIONS)
+def test_a_table_that_is_complete_is_stated_without_a_further_epoch(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    place: DatabasePlace = request.getfixturevalue(kind)
+    sink, tasks = place.owner()
+    sink.leave_unpublished(frozenset({TABLE, "Keys"}))
+    tasks.write(1, *of_two_tables(1))
+
+    def stated(table: str) -> bool:
+        return read_mirror(place.spark, sink._place(table), sink._format) is not None
+
+    assert (stated(TABLE), stated("Keys")) == (False, False)
+    # The next epoch states it itself.
+    sink.publish_complete(place.spark, TABLE, low_watermark(2))
+    assert not stated(TABLE)
+    sink.publish_complete(place.spark, TABLE, low_watermark(1))
+    assert (stated(TABLE), stated("Keys")) == (True, False)
+
+
+@pytest.mark.parametrize("kind", TRANSACTIONS)
+def test_without_its_log_the_output_ends_where_the_database_says(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    """The database was restored, and the disk with checkpoint and log is gone."""
+    place: DatabasePlace = request.getfixturevalue(kind)
+    place.owner()[1].write(1, *of_two_tables(1))
+    shutil.rmtree(place.log_folder)
+    position = place.sink().position(place.spark)
+    assert (position.complete, position.begun) == (low_watermark(1), None)
 
 
 @pytest.mark.parametrize("kind", ["mirrors", "in_postgresql"])

@@ -19,6 +19,7 @@ from slackwater.spark_sink.tables.table_access import schema_of_columns
 from slackwater.spark_sink.tables.table_changes import (
     SOURCE_TABLE_PROPERTY,
     AppendId,
+    MergeId,
     MergePolicy,
 )
 
@@ -149,11 +150,13 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
         """Return the condition for rows in a range, and its values; texts in Spanner's order."""
         if within is None:
             return "TRUE", ()
-        is_text = pa.types.is_string(schema.field(within.column).type)
+        # The mirror may have the column from a former table, whose case was another.
+        own = {name.lower(): name for name in schema.names}[within.column.lower()]
+        is_text = pa.types.is_string(schema.field(own).type)
         order = self.text_order if is_text else ""
         asked = {">=": within.least, "<=": within.greatest}
         limits = {sign: limit for sign, limit in asked.items() if limit is not None}
-        column = self._value(within.column)
+        column = self._value(own)
         conditions = [f"{column}{order} {sign} ${n}" for n, sign in enumerate(limits, 1)]
         inside = " AND ".join(conditions) or "TRUE"
         return f"({column} IS NULL OR ({inside}))", list(limits.values())
@@ -169,6 +172,10 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
         with self._log.reader.snapshot():
             stated = self.stated()
             return None if stated is None else (self._frame(spark, schema), stated)
+
+    def publish_watermark(self, merge_id: MergeId) -> None:
+        """State that the table is complete, unless the next epoch does; see TableAccess."""
+        self._log.state_complete(self.source_table(), merge_id.low_watermark)
 
     def _value(self, column: str) -> str:
         """Return a column as it is read, in SQL."""

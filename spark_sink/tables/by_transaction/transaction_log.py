@@ -205,6 +205,21 @@ class TransactionLog(ABC, Generic[D]):
             self.pipeline,
         )
 
+    def state_complete(self, source: str | None, low_watermark: datetime) -> None:
+        """State that a table lacks no rows at the low watermark, unless there is a later one.
+
+        Args:
+            source: the full name of the Spanner table.
+            low_watermark: of all tables.
+        """
+        with self.database.transaction():
+            if self._locked() == low_watermark:
+                [[incomplete]] = self.database.run(
+                    f"SELECT incomplete FROM {MARKS} WHERE pipeline = $1", self.pipeline
+                )
+                others = [name for name in json.loads(incomplete) if name != source]
+                self._state(low_watermark, others)
+
     def stated(self, source: str | None) -> str | None:
         """Return the low watermark of all tables, in RFC 3339.
 
