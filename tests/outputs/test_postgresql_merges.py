@@ -206,8 +206,9 @@ def test_a_statement_that_holds_a_table_for_long_costs_an_attempt(log: Postgresq
     mirror.require_equal()
 
 
+@pytest.mark.parametrize("is_altering", [False, True])
 def test_a_successor_ends_the_transaction_of_an_owner_that_is_frozen_in_it(
-    log: PostgresqlLog, new_postgres_url: Callable[[], str], tmp_path: Path
+    new_postgres_url: Callable[[], str], tmp_path: Path, is_altering: bool
 ) -> None:
     url, place = new_postgres_url().replace("+psycopg", ""), Disk(tmp_path, str(tmp_path))
     former, successor, neighbour = (
@@ -217,7 +218,9 @@ def test_a_successor_ends_the_transaction_of_an_owner_that_is_frozen_in_it(
     neighbour.take_over(lambda: None)
 
     def freeze() -> None:
-        with former.committing(low_watermark(1), None, is_stated=True, incomplete=[]):
+        writing = former.committing(low_watermark(1), None, is_stated=True, incomplete=[])
+        with former.altering() if is_altering else writing:
+            # Other pipelines wait for one that alters tables.
             assert successor.take_over(lambda: None) is None
 
     with pytest.raises(PublishError):

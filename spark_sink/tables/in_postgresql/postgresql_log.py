@@ -21,6 +21,7 @@ from slackwater.spark_sink.tables.in_postgresql.database import Database
 
 # The key of a lock, held while the tables below are made.
 _MAKING: Final = 7_356_124_891
+_MAKING_MAX: Final = "60s"
 # With MERGE, and keys whose NULL is equal to NULL.
 _VERSION_MIN: Final = 150_000
 _TABLES: Final = (
@@ -51,17 +52,12 @@ class PostgresqlLog(TransactionLog[Database]):
     def _claim(self) -> datetime | None:
         """Make the log's tables, and end a former owner's transaction; see TransactionLog."""
         _require_utf8(self.database)
+        self._end_former()
         with self.making():
             for statement in _TABLES:
                 self.database.run(statement)
-        # A former owner that is frozen may hold the pipeline's row.
-        self.database.run(
-            "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
-            " WHERE a.application_name = current_setting('application_name')"
-            " AND a.datname = current_database() AND a.usename = current_user"
-            " AND a.pid != pg_backend_pid() AND EXISTS (SELECT 1 FROM pg_locks AS l"
-            f" WHERE l.pid = a.pid AND l.relation = to_regclass('{MARKS}'))"
-        )
+        # It may have begun another one meanwhile.
+        self._end_former()
         latest: datetime | None = one(
             self.database.run(
                 f"INSERT INTO {MARKS} (pipeline, owner) VALUES ($1, $2) ON CONFLICT (pipeline)"
@@ -72,10 +68,24 @@ class PostgresqlLog(TransactionLog[Database]):
         )
         return latest
 
+    def _end_former(self) -> None:
+        """End a former owner's transaction: frozen, it would hold the row, or the lock of all."""
+        self.database.run(
+            "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
+            " WHERE a.application_name = current_setting('application_name')"
+            " AND a.datname = current_database() AND a.usename = current_user"
+            " AND a.pid != pg_backend_pid() AND EXISTS (SELECT 1 FROM pg_locks AS l"
+            f" WHERE l.pid = a.pid AND (l.relation = to_regclass('{MARKS}')"
+            " OR (l.locktype, l.granted) = ('advisory', true)"
+            f" AND (l.classid::bigint << 32) + l.objid::bigint = {_MAKING}))"
+        )
+
     @contextmanager
     def making(self) -> Iterator[None]:
         """Make tables and schemas inside, while no other pipeline does: one of two would fail."""
         with super().making():
+            # Frozen, it would hold up the other pipelines.
+            self.database.run(f"SET LOCAL idle_in_transaction_session_timeout = '{_MAKING_MAX}'")
             self.database.run(f"SELECT pg_advisory_xact_lock({_MAKING})")
             yield
 
