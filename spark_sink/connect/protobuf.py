@@ -83,8 +83,11 @@ def _message(schema: Mapping[str, Any]) -> descriptor_pb2.DescriptorProto:
     for number, field in enumerate(schema["fields"], 1):
         is_array = field["type"] == "array"
         element = field["items"] if is_array else field
+        name = proto_name(field["field"])
         made = message.field.add(
-            name=proto_name(field["field"]),
+            name=name,
+            # Otherwise user_id and userId would have one name in JSON, which is refused.
+            json_name=name,
             number=number,
             label=_Field.LABEL_REPEATED if is_array else _Field.LABEL_OPTIONAL,
         )
