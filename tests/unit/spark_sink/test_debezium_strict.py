@@ -35,7 +35,8 @@ from tests.support.debezium_connector import (
 )
 from tests.support.kafka_messages import Decode, avro_decoder
 from tests.support.protobuf_messages import protobuf_decoder, read_protobuf
-from tests.support.row_changes import ORIGIN, WATERMARK_MS, record
+from tests.support.row_changes import ORIGIN, WATERMARK_MS
+from tests.support.row_changes import record as record_of
 from tests.support.schema_registry import running_registry
 
 EXPECTED = json.loads(MESSAGES.read_text())
@@ -206,7 +207,7 @@ def test_columns_whose_names_protobufs_json_would_not_tell_apart_are_written() -
         EnvelopeOptions(ORIGIN, strict=True, shapes={"T": TableShape(("user_id",), types)})
     )
     with registered(envelope, PROTOBUF_CONVERTER) as (messages, _):
-        ((_, value),) = encoded(messages, record("T", types, ["user_id"], None, kept))
+        ((_, value),) = encoded(messages, record_of("T", types, ["user_id"], None, kept))
     # The row: four bytes, number 1 has 1, number 2 has 2. protoc itself takes no such schema.
     assert b"\x12\x04\x08\x01\x10\x02" in (value or b"")
 
