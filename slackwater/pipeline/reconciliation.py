@@ -270,7 +270,10 @@ def refusal(pipeline: str, positions: Positions, verdict: Verdict, command: str)
     message = f"the parts of pipeline {pipeline!r} do not agree: {verdict.value}."
     if verdict is Verdict.OUTPUT_FOREIGN:
         other = positions.output.pipeline if positions.output else None
-        return f"{message} It is that of {other!r}.", "Give each pipeline an output of its own"
+        return (
+            f"{message} It is that of {other!r}.",
+            "Give each pipeline an output and a name of its own",
+        )
     last = f"`{command} --from-watermark last`"
     return f"{message} {_ends(positions)}", _REMEDIES[verdict].format(last=last)
 

@@ -10,7 +10,8 @@ import json
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from multiprocessing.pool import ThreadPool
@@ -83,6 +84,7 @@ class ExactlyOnce:
 
     Args:
         pipeline: its name.
+        source: the change stream's resource name.
         ids: the names of its positions.
         settings: of librdkafka.
         shards: into how many an epoch is split.
@@ -95,13 +97,14 @@ class ExactlyOnce:
     def __init__(
         self,
         pipeline: str,
+        source: str,
         ids: Ids,
         settings: Mapping[str, str],
         shards: int,
         *,
         has_headers: bool = False,
     ) -> None:
-        self._pipeline = pipeline
+        self._pipeline, self._source = pipeline, source
         self._ids, self._settings, self._shards = ids, dict(settings), shards
         self._columns = (*COLUMNS, HEADERS) if has_headers else COLUMNS
         self._owned: _Owned | None = None
@@ -144,7 +147,7 @@ class ExactlyOnce:
         """
         with self._typed_errors():
             owned = self._own()
-            position = _position(mark, owned.shards)
+            position = replace(_position(mark, owned.shards), source=self._source)
             if not is_after(position, owned.whole):
                 return
             with owned.transactions.transaction(self._reader, position) as transaction:
@@ -179,12 +182,24 @@ class ExactlyOnce:
         """Return how far everything was sent; see Delivery.
 
         A process calls it when it begins to own the pipeline. The former owner is fenced here, so
-        that its open transactions do not hold consumers up.
+        that its open transactions do not hold consumers up; not one of the same name that reads
+        another change stream.
         """
         self._owned = None
         with self._typed_errors():
+            if (source := self._others_source()) is not None:
+                return OutputPosition(None, None, f"{self._pipeline} of {source}")
             owned = self._own()
         return OutputPosition(_watermark(owned.whole), _watermark(owned.ahead), self._pipeline)
+
+    def _others_source(self) -> str | None:
+        """Return the change stream of the positions, if it is not this one."""
+        self._ensure_topic()
+        reader = PositionReader(self._settings, self._ids, waits=False)
+        with closing(reader.consumer):
+            whole = reader.read(()).whole
+        source = whole.source if whole is not None else None
+        return None if source == self._source else source
 
     def _own(self) -> _Owned:
         """Return this process's state, after fencing all others if it has none yet.
@@ -210,6 +225,7 @@ class ExactlyOnce:
                 shards,
                 None if last is None else last.chunk,
                 None if last is None else last.epoch_id,
+                self._source,
             )
             if last is None or last.shards != shards:
                 with transactions.transaction(self._reader, whole):

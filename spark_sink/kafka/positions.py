@@ -32,12 +32,14 @@ class Position:
         chunk: the chunk of an initial scan at this low watermark; None for an epoch, and for all
             chunks of a scan.
         epoch_id: Spark's number of the micro-batch, for people; None for a scan.
+        source: the change stream's resource name; None in that of a shard.
     """
 
     watermark_us: int
     shards: int
     chunk: int | None = None
     epoch_id: int | None = None
+    source: str | None = None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -47,7 +49,12 @@ class Position:
 
     def metadata(self) -> str:
         """Return the text that is committed with the offset, which is watermark_us."""
-        values = {"shards": self.shards, "chunk": self.chunk, "epoch": self.epoch_id}
+        values = {
+            "shards": self.shards,
+            "chunk": self.chunk,
+            "epoch": self.epoch_id,
+            "source": self.source,
+        }
         return json.dumps({name: value for name, value in values.items() if value is not None})
 
     @staticmethod
@@ -63,9 +70,8 @@ class Position:
             values = json.loads(metadata or "{}")
         except ValueError:
             values = {}
-        return Position(
-            offset, int(values.get("shards", 0)), values.get("chunk"), values.get("epoch")
-        )
+        names = ("chunk", "epoch", "source")
+        return Position(offset, int(values.get("shards", 0)), *map(values.get, names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Ids:
 
         It names the number of shards, too: with another number a shard has other keys.
         """
-        return f"{self.group}.{shard}-of-{shards}" if shard != WHOLE else self.group
+        return f"{self.topic}.{shard}-of-{shards}" if shard != WHOLE else self.topic
 
 
 class MessageFailedError(Exception):
@@ -91,9 +91,11 @@ class PositionReader:
     Args:
         settings: of librdkafka.
         ids: the pipeline's names.
+        waits: for the end of a transaction that commits offsets; otherwise those before it are
+            read.
     """
 
-    def __init__(self, settings: Mapping[str, str], ids: Ids) -> None:
+    def __init__(self, settings: Mapping[str, str], ids: Ids, *, waits: bool = True) -> None:
         from confluent_kafka import Consumer
 
         self._ids = ids
@@ -103,8 +105,7 @@ class PositionReader:
                 **connection_settings(settings),
                 "group.id": ids.group,
                 "enable.auto.commit": False,
-                # Offsets of a transaction that is not finished yet are waited for.
-                "isolation.level": "read_committed",
+                "isolation.level": "read_committed" if waits else "read_uncommitted",
             }
         )
 

@@ -81,7 +81,7 @@ class KafkaSettings(MessageSettings):
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> MessageSink:
         """Return the sink; see SinkSettings."""
         topics, envelope, place = self.topics, self.make_envelope(origin), self.make_place()
-        deliveries = self._deliveries(origin.pipeline, topics, has_headers=envelope.has_headers)
+        deliveries = self._deliveries(origin, topics, has_headers=envelope.has_headers)
         return MessageSink(
             place,
             origin.pipeline,
@@ -137,7 +137,7 @@ class KafkaSettings(MessageSettings):
         )
 
     def _deliveries(
-        self, pipeline: str, topics: KafkaTopics, *, has_headers: bool
+        self, origin: Origin, topics: KafkaTopics, *, has_headers: bool
     ) -> Sequence[ExactlyOnce | AtLeastOnce]:
         at_least_once = AtLeastOnce(topics, has_headers=has_headers)
         if self.delivery == "at_least_once":
@@ -146,10 +146,17 @@ class KafkaSettings(MessageSettings):
         from slackwater.spark_sink.kafka.exactly_once import ExactlyOnce
         from slackwater.spark_sink.kafka.transaction import Ids
 
-        name = f"slackwater.{pipeline}"
+        name = f"slackwater.{origin.pipeline}"
         ids = Ids(group=name, topic=self.positions_topic or name)
         settings = librdkafka_settings(topics.client_settings)
-        exactly_once = ExactlyOnce(pipeline, ids, settings, self.shards, has_headers=has_headers)
+        exactly_once = ExactlyOnce(
+            origin.pipeline,
+            origin.stream_name,
+            ids,
+            settings,
+            self.shards,
+            has_headers=has_headers,
+        )
         return [exactly_once] if self.delivery else [exactly_once, at_least_once]
 
     def check(self) -> None:

@@ -49,6 +49,19 @@ def test_an_epoch_that_comes_again_is_not_sent_again(pipeline: Pipeline) -> None
     assert pipeline.committed() == Counter(messages)
 
 
+def test_a_pipeline_of_the_same_name_with_another_stream_is_refused_and_fences_nobody(
+    pipeline: Pipeline,
+) -> None:
+    first = pipeline.owner()
+    assert complete(first) is None
+    messages = epoch(0, 20)
+    pipeline.send(messages, 20)
+    other = pipeline.owner(source="staging's stream").position(NO_SPARK)
+    assert other == OutputPosition(None, None, f"{pipeline.topic} of stream")
+    pipeline.close(first, 20, resolved=True)
+    assert pipeline.committed() == Counter(messages)
+
+
 def test_a_second_attempt_of_a_task_takes_the_shard_from_the_first(pipeline: Pipeline) -> None:
     pipeline.owner(1).position(NO_SPARK)
     messages = epoch(0, 20)

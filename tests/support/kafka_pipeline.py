@@ -43,9 +43,9 @@ class Pipeline:
         self.ids = Ids(f"group-{self.topic}", f"positions-{self.topic}")
         self.settings = {"bootstrap.servers": host}
 
-    def owner(self, shards: int = 2) -> ExactlyOnce:
+    def owner(self, shards: int = 2, source: str = "stream") -> ExactlyOnce:
         """Return what another process sends with."""
-        return ExactlyOnce(self.topic, self.ids, self.settings, shards)
+        return ExactlyOnce(self.topic, source, self.ids, self.settings, shards)
 
     def send(
         self,
