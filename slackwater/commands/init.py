@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -302,7 +303,9 @@ def _stream_name(
 
 def _name_like(stream: str) -> str:
     """Return a valid name of a pipeline that is like its change stream's."""
-    return stream.lower().lstrip("_") or "changes"
+    # As in PIPELINE_NAME; a stream's name may be longer and, quoted, have other characters.
+    plain = re.sub(r"[^a-z0-9_-]+", "-", stream.lower())
+    return plain.lstrip("_-")[:63] or "changes"
 
 
 def _stream_text(stream_options: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,9 +59,17 @@ class Topic:
     name: str
     project: str
 
-    def create(self, definition: Schema, *, has_topic: bool, has_schema: bool = False) -> str:
-        """Return the commands that make a schema, and the topic with it."""
-        schema = f"{self.name}-2" if has_schema else self.name
+    def create(self, definition: Schema, *, has_topic: bool, instead_of: str = "") -> str:
+        """Return the commands that make a schema, and the topic with it.
+
+        Args:
+            definition: the schema's.
+            has_topic: there is the topic.
+            instead_of: the name of the schema that the topic has.
+        """
+        numbered = re.fullmatch(rf".*/{re.escape(self.name)}-(\d+)", instead_of)
+        number = int(numbered[1]) + 1 if numbered else 2
+        schema = f"{self.name}-{number}" if instead_of else self.name
         made = self._gcloud(
             f"schemas create {schema} --type=avro", f"--definition={_text(definition)}"
         )
@@ -97,7 +106,7 @@ class Topic:
                 f"Create it: {self.create(needed[0], has_topic=True)}",
             )
         where = f"Pub/Sub topic {self.name}: its schema {schema.name}"
-        create = self.create(needed[0], has_topic=True, has_schema=True)
+        create = self.create(needed[0], has_topic=True, instead_of=schema.name)
         another = f"Create another: {create}"
         if not schema.is_avro:
             raise SchemaRefusedError(f"{where} is of protocol buffers, not of Avro.", another)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.commands.init import InitOptions, init
+from slackwater.commands.init import InitOptions, _name_like, init
 from slackwater.config.load import load_settings
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.scheduler.source_settings import PIPELINE_NAME
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.testing.emulator import Emulator
 from slackwater.testing.emulator_database import update_ddl
@@ -29,6 +30,11 @@ def flags(stream: ChangeStream) -> list[str]:
     names = (stream.project, stream.instance, stream.database)
     flags = zip(("--project", "--instance", "--database"), names, strict=True)
     return [*itertools.chain(*flags)]
+
+
+@pytest.mark.parametrize("name", ["Everything$1", f"A{'b' * 99}", "__", "_x"])
+def test_a_pipeline_whose_stream_has_any_name_gets_a_name_that_is_taken(name: str) -> None:
+    assert re.match(PIPELINE_NAME, _name_like(name))
 
 
 @pytest.mark.parametrize("dialect", Dialect)

@@ -60,6 +60,10 @@ def test_a_topic_that_takes_no_later_revision_is_updated_and_keeps_its_encoding(
         (None, "spanner-Orders"),
         (TopicSchema(NAME, is_json=False, definition='{"type":"string"}'), "spanner-Orders-2"),
         (made("a", "b", is_avro=False), "spanner-Orders-2"),
+        (
+            replace(made("a", "b", is_avro=False), name="projects/p/schemas/spanner-Orders-9"),
+            "spanner-Orders-10",
+        ),
     ],
 )
 def test_another_schema_is_created_where_no_revision_helps(
