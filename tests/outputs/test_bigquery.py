@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -26,10 +28,12 @@ from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
+from slackwater.spark_sink.output.small_files import LocalFiles
 from slackwater.spark_sink.output.staging_folder import StagingFolder
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server
+from tests.support.object_stores import nothing
 
 START: Final = datetime(2026, 1, 31, 9, tzinfo=UTC)
 US: Final = pa.timestamp("us", "UTC")
@@ -116,15 +120,78 @@ def test_the_table_is_partitioned_by_the_day_of_the_commit(pipeline: Pipeline) -
 def test_rows_that_were_appended_and_not_committed_are_never_shown(pipeline: Pipeline) -> None:
     log = pipeline.new_process()
     pipeline.publish(log, 1)
-    commits = pipeline.folder / "_commits"
-    # The disk refuses the commit, after the rows were appended.
-    commits.rename(pipeline.folder / "away")
-    commits.write_text("")
-    with pytest.raises(Exception, match="_commits"):
+    with refused_commits(pipeline.folder), pytest.raises(Exception, match="_commits"):
         pipeline.publish(log, 2)
-    commits.unlink()
-    (pipeline.folder / "away").rename(commits)
     assert pipeline.publish(log, 2)
+    assert pipeline.publish(log, 3)
+    assert pipeline.numbers() == [1, 2, 3]
+
+
+@contextmanager
+def refused_commits(folder: Path) -> Iterator[None]:
+    """Have a disk refuse commits, after rows were appended."""
+    commits = folder / "_commits"
+    commits.rename(folder / "away")
+    commits.write_text("")
+    try:
+        yield
+    finally:
+        commits.unlink()
+        (folder / "away").rename(commits)
+
+
+def test_streams_that_no_commit_names_are_finalized_when_later_ones_are_shown(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appends, "_ATTEMPTS", 1)
+    log = pipeline.new_process()
+    pipeline.publish(log, 1)
+    streams, finalized = pipeline.server.streams
+
+    def refuse_appends(method: str, name: str) -> None:
+        if method == "AppendRows":
+            raise RuntimeError("the network is gone")
+
+    pipeline.door.before = refuse_appends
+    for _ in range(2):
+        with pytest.raises(PublishError):
+            pipeline.publish(log, 2)
+    pipeline.door.before = nothing
+    assert pipeline.server.streams == (streams + 1, finalized)
+    with refused_commits(pipeline.folder), pytest.raises(PublishError, match="_commits"):
+        pipeline.publish(log, 2)
+    assert pipeline.server.streams == (streams + 2, finalized)
+    for number in (2, 3, 4, 5):
+        assert pipeline.publish(log, number)
+        assert pipeline.server.streams == (streams + 3, finalized + min(number - 1, 3))
+    successor = pipeline.new_process()
+    assert pipeline.publish(successor, 6)
+    assert pipeline.numbers() == [1, 2, 3, 4, 5, 6]
+
+
+def test_rows_of_a_commit_that_arrives_late_are_shown_once(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the commit of epoch 2 and its arrival, another stream has epoch 2's rows, too."""
+    log = pipeline.new_process()
+    pipeline.publish(log, 1)
+    create = LocalFiles.create
+    late: list[tuple[LocalFiles, str, str]] = []
+
+    def delay(files: LocalFiles, name: str, text: str, *, is_durable: bool = False) -> str | None:
+        if not late:
+            late.append((files, name, text))
+            raise OSError("no answer came")
+        create(*late[0])
+        return create(files, name, text, is_durable=is_durable)
+
+    monkeypatch.setattr(LocalFiles, "create", delay)
+    with pytest.raises(PublishError):
+        pipeline.publish(log, 2)
+    with pytest.raises(PublishError):
+        pipeline.publish(log, 2)
+    monkeypatch.setattr(LocalFiles, "create", create)
+    assert not pipeline.publish(log, 2)
     assert pipeline.publish(log, 3)
     assert pipeline.numbers() == [1, 2, 3]
 

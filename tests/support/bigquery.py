@@ -61,6 +61,12 @@ class _Stream:
     hidden: list[pa.RecordBatch] = field(default_factory=list)
     flushed: int = 0
     length: int = 0
+    is_finalized: bool = False
+
+    def require_open(self) -> None:
+        """Refuse requests when it is finalized, as Beam's writer expects it of the service."""
+        if self.is_finalized:
+            raise ValueError("the stream is finalized")
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,12 @@ class BigQueryServer:
         # Not query_and_wait(): the emulator has no error for it, and no rows.
         return [dict(row) for row in self.client.query(text).result()]
 
+    @property
+    def streams(self) -> tuple[int, int]:
+        """The number of streams of all processes, and of those that are finalized."""
+        with self._lock:
+            return len(self._streams), sum(s.is_finalized for s in self._streams.values())
+
     def remove_streams(self) -> None:
         """Have all streams gone, as BigQuery removes those that nobody uses."""
         with self._lock:
@@ -172,7 +184,8 @@ class BigQueryServer:
 
     def _handlers(self, door: Door) -> grpc.GenericRpcHandler:
         def through(call: Callable[[Any], Any], name: str, request: Any, context: Any) -> Any:
-            stream = getattr(request, "write_stream", None) or request.parent
+            keys = ("write_stream", "parent", "name")
+            stream = next(filter(None, (getattr(request, key, None) for key in keys)))
             try:
                 door.requests.append(name)
                 door.before(name, str(stream))
@@ -206,6 +219,9 @@ class BigQueryServer:
                     "CreateWriteStream", types.CreateWriteStreamRequest, self._create
                 ),
                 "FlushRows": unary("FlushRows", types.FlushRowsRequest, self._flush),
+                "FinalizeWriteStream": unary(
+                    "FinalizeWriteStream", types.FinalizeWriteStreamRequest, self._finalize
+                ),
                 "AppendRows": grpc.stream_stream_rpc_method_handler(
                     append,
                     types.AppendRowsRequest.deserialize,
@@ -233,6 +249,7 @@ class BigQueryServer:
         batch = pa.ipc.read_record_batch(rows, schema)
         with self._lock:
             stream = self._streams[name]
+            stream.require_open()
             code, text = 0, ""
             if offset < stream.length:
                 code, text = 6, "the offset has rows"
@@ -248,6 +265,7 @@ class BigQueryServer:
     def _flush(self, request: types.FlushRowsRequest) -> types.FlushRowsResponse:
         with self._lock:
             stream = self._streams[request.write_stream]
+            stream.require_open()
             count = cast("int", request.offset) + 1 - stream.flushed
             if count <= 0:
                 raise FileExistsError("the offset is flushed")
@@ -256,6 +274,12 @@ class BigQueryServer:
             self.load(stream.table, rows[:count])
             stream.hidden, stream.flushed = rows[count:].to_batches(), stream.flushed + count
         return types.FlushRowsResponse(offset=request.offset)
+
+    def _finalize(self, request: types.FinalizeWriteStreamRequest) -> Any:
+        with self._lock:
+            stream = self._streams[request.name]
+            stream.is_finalized = True
+            return types.FinalizeWriteStreamResponse(row_count=stream.length)
 
     def _upsert(self, request: types.AppendRowsRequest) -> types.AppendRowsResponse:
         """Apply the changes of a request, each unless its key has a newer one."""

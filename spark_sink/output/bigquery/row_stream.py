@@ -3,13 +3,17 @@
 Offsets make an append that is repeated harmless: BigQuery answers ALREADY_EXISTS. So does a flush
 to an offset that was flushed. A stream of which it is not known how far it was appended to is left:
 rows that are not flushed are never seen.
+
+BigQuery refuses to flush a stream that is finalized. So one that a commit may name is not, and
+BigQuery removes it after seven days without requests (its documentation, "Best practices").
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -25,6 +29,9 @@ from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
 
 if TYPE_CHECKING:
     from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
+
+# An epoch waits for it, and nothing depends on it.
+_FINALIZED_S_MAX: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class RowStream:
         self._next = 0
         # The last rows, until they are shown.
         self._hidden: Extent | None = None
+        # The names of streams that were left.
+        self._unused: list[str] = []
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> Extent:
         """Append rows, of which there is one at least, and which nobody sees yet.
@@ -70,18 +79,24 @@ class RowStream:
         """
         if self._hidden is not None:
             # No commit has them: to show later rows of the stream would show these, too.
-            self._name = self._hidden = None
+            self._leave()
         requests = _in_requests(batches)
         try:
             self._append_first(next(requests))
             for batch in requests:
                 self._append(batch)
         except BaseException:
-            self._name = None
+            self._leave()
             raise
         assert self._name is not None  # noqa: S101 - there was a row
         self._hidden = Extent(self._name, self._next - 1)
         return self._hidden
+
+    def _leave(self) -> None:
+        """Append to another stream next time."""
+        if self._name is not None:
+            self._unused.append(self._name)
+        self._name = self._hidden = None
 
     def _create(self) -> str:
         from google.cloud.bigquery_storage_v1.types import WriteStream
@@ -105,7 +120,7 @@ class RowStream:
             if not is_used:
                 raise
             # BigQuery removes a stream that nobody has used for days.
-            self._name = None
+            self._leave()
             self._append(batch)
 
     def _append(self, batch: pa.RecordBatch) -> None:
@@ -138,6 +153,23 @@ class RowStream:
                     raise StreamGoneError(extent.stream) from error
         if extent == self._hidden:
             self._hidden = None
+            self._finalize_one()
+
+    def _finalize_one(self) -> None:
+        """Finalize a stream that was left before the rows were appended that are shown now.
+
+        Their commit has the number that a request for a commit with rows of that stream would
+        take, however late it arrives.
+        """
+        from google.api_core.exceptions import GoogleAPIError
+
+        if self._unused:
+            name = self._unused.pop()
+            # It may be gone. Whatever else is wrong, BigQuery removes it later.
+            with suppress(GoogleAPIError):
+                self._appends.clients.rows.finalize_write_stream(
+                    name=name, retry=None, timeout=_FINALIZED_S_MAX
+                )
 
 
 class StreamGoneError(Exception):
