@@ -118,6 +118,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "free first TiB": _BIGQUERY,
         "after two days": _BIGQUERY,
         "for 7 days": _BIGQUERY,
+        "those of a day before it": "spark_sink/tables/in_bigquery/dataset_log.py::INTERVAL 1 DAY",
         "10,000 partitions": _BIGQUERY,
         "0.025 dollars a GiB after 2 TiB": _BIGQUERY,
         "99 changed tables": "spark_sink/tables/in_bigquery/merge.py::TABLES_MAX: Final = 99",

@@ -9,6 +9,7 @@ commit, which has that row alone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from slackwater.spark_sink.errors import BigQueryError
+from slackwater.spark_sink.errors import BigQueryError, SinkError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
 from slackwater.spark_sink.output.bigquery.row_stream import Extent
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from google.cloud import bigquery
     from pyspark.sql import DataFrame
 
+_log = logging.getLogger(__name__)
 _MARKS_SCHEMA: Final = pa.schema(
     {
         "pipeline": pa.string(),
@@ -63,6 +65,9 @@ _MARKS_SCHEMA: Final = pa.schema(
 CONSISTENCY_PROPERTY: Final = "slackwater.consistency"
 _LOOKS_AT_ONCE: Final = 8
 _US: Final = timedelta(microseconds=1)
+# Of low watermarks in the table of marks, until old ones are removed: they take less than the 10 MB
+# that BigQuery bills at least for a table in a query.
+MARKS_MAX: Final = 100_000
 # A commit that waits so long may have lost its rows: BigQuery removes them after days.
 _LATE_US: Final = 24 * 3_600 * 1_000_000
 
@@ -113,6 +118,8 @@ class DatasetLog(ShownRows):
         self._log = FileLog(place, Form(PARQUET, PARQUET), self)
         self._collected: _Collected | None = None
         self._has_marks = False
+        # Of this pipeline, as far as this process knows, since old ones were removed.
+        self._mark_count = 0
         self.for_tasks = RowsForTasks(place)
 
     def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
@@ -127,6 +134,7 @@ class DatasetLog(ShownRows):
         self._make_marks()
         latest = self._log.take_over(logged).low_watermark
         self._require_chunks()
+        self._expire_marks()
         if latest is not None and self.first_after(epoch_name(latest - _US)) is None:
             raise BigQueryError(
                 f"{self.dataset.id} does not have the epoch of {datetime_to_rfc3339(latest)}, the"
@@ -142,14 +150,36 @@ class DatasetLog(ShownRows):
             BigQueryError: there are some.
         """
         marks = f"`{self.dataset.address(MARKS).id}`"
-        text = f"SELECT COUNT(chunk) FROM {marks} WHERE pipeline = @pipeline"
-        [[chunks]] = self.dataset.run(text, "a query", MARKS, pipeline=self.pipeline)
+        text = f"SELECT COUNT(chunk), COUNT(low_watermark) FROM {marks} WHERE pipeline = @pipeline"
+        [[chunks, self._mark_count]] = self.dataset.run(
+            text, "a query", MARKS, pipeline=self.pipeline
+        )
         if chunks and not self._chunks.names():
             raise BigQueryError(
                 f"{self.dataset.id} has rows of an initial scan that {self._place.path} does not"
                 " know.",
                 "Name another dataset, or remove the tables of this one",
             )
+
+    def _expire_marks(self) -> None:
+        """Remove low watermarks of more than a day before the newest, if there are many.
+
+        Views, the log and states ask for the newest, which stays whoever runs this, and when. It
+        does not fail an epoch: rows that were just streamed may be refused.
+        """
+        if self._mark_count < MARKS_MAX:
+            return
+        self._mark_count = 0
+        of_pipeline = f"`{self.dataset.address(MARKS).id}` WHERE pipeline = @pipeline"
+        newest = f"SELECT MAX(low_watermark) FROM {of_pipeline}"
+        text = (
+            f"DELETE FROM {of_pipeline} AND chunk IS NULL"
+            f" AND low_watermark < TIMESTAMP_SUB(({newest}), INTERVAL 1 DAY)"
+        )
+        try:
+            self.dataset.run(text, "removing low watermarks", MARKS, pipeline=self.pipeline)
+        except SinkError as error:
+            _log.warning("%s", error.message)
 
     def written(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Have tasks write rows, and yield them; see rows_by_tasks()."""
@@ -183,6 +213,8 @@ class DatasetLog(ShownRows):
             has_changes = collected.extents or collected.merges or collected.has_upserts
             if is_new and (has_changes or is_stated):
                 self._log.publish([], low_watermark, owner=owner, chunk=chunk)
+                self._mark_count += not self._has_transactions
+                self._expire_marks()
         finally:
             self._collected = None
 
