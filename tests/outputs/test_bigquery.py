@@ -247,6 +247,14 @@ def test_an_epoch_of_many_requests_is_appended_to_one_stream_though_some_are_los
     assert pipeline.door.requests.count("AppendRows") == 10
 
 
+def test_a_request_has_as_many_rows_as_it_takes(pipeline: Pipeline) -> None:
+    """Files are read by 10,000 rows, here some 40 bytes each."""
+    log = pipeline.new_process()
+    assert pipeline.publish(log, 1, rows=250_000)
+    assert pipeline.numbers() == [1] * 250_000
+    assert pipeline.door.requests.count("AppendRows") == 2
+
+
 def test_a_column_that_the_service_does_not_know_yet_is_waited_for(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,10 +186,29 @@ def _request(name: str, offset: int, batch: pa.RecordBatch) -> AppendRowsRequest
 
 
 def _in_requests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches, each time as many as a request takes: each is waited for."""
+    part: list[pa.RecordBatch] = []
+    size = 0
+    for batch in _divided(batches):
+        if part and size + batch.nbytes > REQUEST_MAX:
+            yield _joined(part)
+            part, size = [], 0
+        part.append(batch)
+        size += batch.nbytes
+    if part:
+        yield _joined(part)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    [joined] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _divided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches that each fit into a request."""
     for batch in batches:
         if batch.nbytes <= REQUEST_MAX or batch.num_rows <= 1:
             yield batch
         else:
             half = batch.num_rows // 2
-            yield from _in_requests([batch.slice(0, half), batch.slice(half)])
+            yield from _divided([batch.slice(0, half), batch.slice(half)])
