@@ -183,6 +183,6 @@ def _statements(cut: Cut) -> Iterator[str]:
     for table in cut.tables:
         if table.version is None:
             yield f"-- {_NO_ROWS}:"
-        yield f"CREATE OR REPLACE TEMPORARY VIEW {table.quoted(views[table.table])} AS"
+        yield f"{table.view_statement} {table.quoted(views[table.table])} AS"
         version = "WHERE false" if table.version is None else table.clause.format(table.version)
         yield f"  SELECT * FROM {table.name} {version};"  # noqa: S608 - the name is quoted

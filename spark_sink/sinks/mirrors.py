@@ -228,7 +228,13 @@ class Mirrors(ManagedTables[MirrorTable]):
             version = tables.version_at(spark, path, self._application, low_watermark)
             settings = tables.session_settings(path)
             return TableVersion(
-                table, tables.name(path), version, settings, tables.version_clause, tables.quoted
+                table,
+                tables.name(path),
+                version,
+                settings,
+                tables.version_clause,
+                tables.quoted,
+                tables.view_statement,
             )
 
         wanted = re.compile(joined(names) or ".*", re.DOTALL)

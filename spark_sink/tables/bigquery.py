@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.bigquery.address import parse_address
 from slackwater.spark_sink.tables.database_store import DatabaseStore
 from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
+from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +39,8 @@ class BigQuery(DatabaseStore):
 
     using: ClassVar[str] = BIGQUERY
     has_nulls_in_arrays: ClassVar[bool] = False
+    version_clause: ClassVar[str] = "FOR SYSTEM_TIME AS OF TIMESTAMP_MICROS({})"
+    view_statement: ClassVar[str] = "CREATE OR REPLACE TEMPORARY TABLE"
     # BigQuery's documentation, "Flexible column names".
     beginnings_refused: ClassVar[Sequence[str]] = (
         "_TABLE_",
@@ -84,6 +89,22 @@ class BigQuery(DatabaseStore):
     def name(self, path: str) -> str:
         """Return the table's name in BigQuery; Spark does not reach it."""
         return f"`{parse_address(path).id}`"
+
+    def version_at(
+        self, spark: SparkSession, path: str, application: str, low_watermark: datetime
+    ) -> int | None:
+        """Return a time by BigQuery's clock, in microseconds; see TableStore."""
+        if self._mirroring is None or self._mirroring.consistency != "transaction":
+            return super().version_at(spark, path, application, low_watermark)
+        time_us = self.log.marks.time_of(low_watermark)
+        if time_us is None:
+            raise AsOfTimeError(
+                f"{self.root} can't be read at {datetime_to_rfc3339(low_watermark)} any more.",
+                "BigQuery keeps what tables were for max_time_travel_hours of the dataset",
+            )
+        table = self.log.dataset.table(parse_address(path).table)
+        is_there = table is not None and datetime_to_us(table.created) < time_us
+        return time_us if is_there else None
 
     def access(self, spark: SparkSession, path: str, application: str) -> BigQueryAccess:  # noqa: ARG002
         """Return the access to a table; see TableStore."""

@@ -19,12 +19,14 @@ class TableVersion:
 
     Attributes:
         table: the full name in Spanner.
-        name: the mirror's quoted name in SQL: Spark's, or DuckDB's for a lake that is attached as
-            `lake`.
-        version: a Delta version, or the id of a snapshot; None if it had no rows yet.
+        name: the mirror's quoted name in SQL: Spark's, BigQuery's, or DuckDB's for a lake that is
+            attached as `lake`.
+        version: a Delta version, the id of a snapshot, or in BigQuery a time in microseconds; None
+            if it had no rows yet.
         settings: those by which a session knows the name, in this order.
         clause: what stands behind the name for a version {}.
         quoted: quotes a name in SQL.
+        view_statement: see TableStore.
     """
 
     table: str
@@ -33,6 +35,7 @@ class TableVersion:
     settings: Mapping[str, str]
     clause: str = "VERSION AS OF {}"
     quoted: Callable[[str], str] = identifier
+    view_statement: str = "CREATE OR REPLACE TEMPORARY VIEW"
 
 
 @dataclass(frozen=True, slots=True)

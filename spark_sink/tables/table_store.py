@@ -29,6 +29,7 @@ class TableStore(ABC):
         has_nulls_in_arrays: an array, or one of its values, may be NULL. Otherwise a NULL array has
             no values, and NULL is left out of the others.
         version_clause: what stands in SQL behind the name of a table, for a version {}.
+        view_statement: the beginning of a statement that gives what a query returns a name.
         name_max: how many characters the name of a column can have; None for any number.
         has_one_log: an epoch is one commit for all tables, which state one low watermark.
         is_one_commit: take_over() returns that of an epoch of which all is visible.
@@ -43,6 +44,7 @@ class TableStore(ABC):
     has_one_log: ClassVar[bool] = False
     is_one_commit: ClassVar[bool] = False
     version_clause: ClassVar[str] = "VERSION AS OF {}"
+    view_statement: ClassVar[str] = "CREATE OR REPLACE TEMPORARY VIEW"
     name_max: int | None = None
     root: str | None = None
 

@@ -15,7 +15,7 @@ from slackwater.spark_sink.output.bigquery import clients
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.dataset import Dataset
 from slackwater.spark_sink.output.disk_place import Disk
-from slackwater.spark_sink.tables.in_bigquery import dataset_log
+from slackwater.spark_sink.tables.in_bigquery import marks
 from slackwater.spark_sink.tables.in_bigquery.dataset_log import DatasetLog
 from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
@@ -61,7 +61,7 @@ class Pipeline:
 def pipeline(
     server: BigQueryServer, door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Pipeline:
-    monkeypatch.setattr(dataset_log, "MARKS_MAX", 4)
+    monkeypatch.setattr(marks, "ROWS_MAX", 4)
     return Pipeline(server, door, tmp_path / "log")
 
 

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 from google.cloud.bigquery import Client, SchemaField, Table
 
+from slackwater.commands.as_of import text_of
+from slackwater.commands.options import CutFormat
 from slackwater.spark_sink.errors import (
+    AsOfTimeError,
     BigQueryError,
     ColumnNameError,
     PublishError,
 )
 from slackwater.spark_sink.output.bigquery import clients
+from slackwater.spark_sink.output.bigquery.dataset import Dataset
 from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.spark_sink.tables.in_bigquery import merge
 from slackwater.timestamp import datetime_to_rfc3339
@@ -335,3 +339,45 @@ def test_two_tables_that_would_have_one_name_are_refused(place: BigQueryPlace) -
     tasks.write(1, inserts(1, at=1))
     with pytest.raises(Exception, match="sales_Orders"):
         tasks.write(2, inserts(2, at=2, table="sales_Orders"))
+
+
+def test_a_time_names_the_one_at_which_all_mirrors_were_as_of_it(
+    mirrors: BigQueryPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "_RETRY_S", 1.0)
+    monkeypatch.setattr(merge, "TABLES_MAX", 1)
+    mirrors.server.has_time_travel = True
+    sink, tasks = mirrors.owner()
+    tasks.write(1, inserts(1, at=1))
+    tasks.write(2, inserts(2, at=2), inserts(3, at=2, table="Keys"))
+    tasks.write(4, inserts(4, at=3), inserts(5, at=3, table="Keys"), deleted(2, at=4))
+
+    def refuse_last(kind: str, text: str) -> None:
+        if kind == "BEGIN TRANSACTION" and "SET low_watermark" in text:
+            raise RuntimeError("the network is gone")
+
+    def at(epoch: int | None) -> dict[str, list[int]]:
+        cut = sink.as_of(mirrors.spark, epoch and low_watermark(epoch))
+        rows = {}
+        for of, view in zip(cut.tables, ["Keys", "sales_Orders"], strict=True):
+            script = text_of(cut, CutFormat.SQL).partition(f"TABLE `{view}` AS\n")[2]
+            query = script.partition(";")[0].strip()
+            rows[of.table] = sorted(row["Id"] for row in mirrors.server.query(query))
+        return rows
+
+    try:
+        for _ in range(2):
+            assert at(1) == {"Keys": [], TABLE: [1]}
+            assert at(2) == {"Keys": [3], TABLE: [1, 2]}
+            assert at(3) == {"Keys": [3], TABLE: [1, 2]}
+            assert at(4) == at(None) == {"Keys": [3, 5], TABLE: [1, 4]}
+            mirrors.door.before = refuse_last
+            with pytest.raises(PublishError):
+                tasks.write(5, inserts(6, at=5), inserts(7, at=5, table="Keys"))
+            # One mirror has the next epoch, which nobody has stated.
+            assert {name: mirrors.ids(name) for name in ("Keys", TABLE)} != at(4)
+        monkeypatch.setattr(Dataset, "time_travel_hours", 1)
+        with pytest.raises(AsOfTimeError, match=r"can't be read at .* any more"):
+            at(1)
+    finally:
+        mirrors.server.has_time_travel = False

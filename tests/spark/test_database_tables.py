@@ -269,7 +269,7 @@ def test_without_its_log_the_output_ends_where_the_database_says(
     assert (position.complete, position.begun) == (low_watermark(1), None)
 
 
-@pytest.mark.parametrize("kind", ["mirrors", "in_postgresql"])
+@pytest.mark.parametrize("kind", ["upserted", "in_postgresql"])
 def test_a_version_as_of_a_time_is_refused(request: pytest.FixtureRequest, kind: str) -> None:
     place: DatabasePlace = request.getfixturevalue(kind)
     sink, tasks = place.owner()

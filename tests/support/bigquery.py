@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import socket
 import subprocess
 import threading
@@ -52,6 +53,8 @@ _FORGOTTEN: Final = ("tableConstraints", "maxStaleness")
 _COLUMN_NAME: Final = b"\xaa\x9b\xbc\xc7\x0d"
 Hook = Callable[[str, str], None]
 # What the SQL of a job may be, besides a query.
+_VERSIONS: Final = "versions"
+_AS_OF: Final = re.compile(r"`([^`]+)` FOR SYSTEM_TIME AS OF TIMESTAMP_MICROS\((\d+)\)")
 _KINDS: Final = ("BEGIN TRANSACTION", "ALTER TABLE", "CREATE")
 
 
@@ -105,10 +108,17 @@ class BigQueryServer:
 
     Args:
         rest: the emulator's URL.
+
+    Attributes:
+        has_time_travel: tables can be read as of a time, by what transactions left in them. The
+            emulator does not keep that of a script.
     """
 
     def __init__(self, rest: str) -> None:
         self.rest = rest
+        self.has_time_travel = False
+        # Of tables, by their ids, the times of versions and the tables that have them.
+        self._versions: dict[str, list[tuple[int, str]]] = {}
         self.client = bigquery.Client(
             PROJECT, AnonymousCredentials(), client_options={"api_endpoint": rest}
         )
@@ -129,7 +139,33 @@ class BigQueryServer:
     def query(self, text: str) -> list[dict[str, Any]]:
         """Return the rows of a query."""
         # Not query_and_wait(): the emulator has no error for it, and no rows.
-        return [dict(row) for row in self.client.query(text).result()]
+        return [dict(row) for row in self.client.query(self._as_of(text)).result()]
+
+    def _as_of(self, text: str) -> str:
+        """Return SQL in which tables as of a time are those that have their versions."""
+
+        def version(match: re.Match[str]) -> str:
+            table, at_us = match[1], int(match[2])
+            at = [name for time_us, name in self._versions.get(table, ()) if time_us <= at_us]
+            if at:
+                return f"`{at[-1]}`"
+            if self.client.get_table(table).created.timestamp() > at_us / 1_000_000:
+                raise ValueError(f"Invalid snapshot time of {table}")
+            return f"(SELECT * FROM `{table}` WHERE FALSE)"
+
+        return _AS_OF.sub(version, text)
+
+    def _keep_versions(self, dataset: str) -> None:
+        """Keep what tables are after a transaction."""
+        self.client.create_dataset(_VERSIONS, exists_ok=True)
+        names = {}
+        for item in self.client.list_tables(dataset):
+            table = f"{PROJECT}.{dataset}.{item.table_id}"
+            names[table] = f"{PROJECT}.{_VERSIONS}.v_{uuid.uuid4().hex}"
+            self.client.query(f"CREATE TABLE `{names[table]}` AS SELECT * FROM `{table}`").result()
+        [now] = self.query("SELECT UNIX_MICROS(CURRENT_TIMESTAMP()) AS us")
+        for table, name in names.items():
+            self._versions.setdefault(table, []).append((now["us"], name))
 
     @property
     def streams(self) -> tuple[int, int]:
@@ -162,7 +198,7 @@ class BigQueryServer:
         forward = forwarding_to(self.rest.removeprefix("http://"))
 
         def noting(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            body = read_body(environ)
+            body: Any = read_body(environ)
             environ["wsgi.input"] = io.BytesIO(body)
             if "/tables" in environ["PATH_INFO"]:
                 return self._table(forward, door, body, environ, start_response)
@@ -173,7 +209,13 @@ class BigQueryServer:
             door.requests.append(kind)
             try:
                 door.before(kind, text)
+                if self.has_time_travel and _AS_OF.search(text):
+                    body = body.decode().replace(json.dumps(text), json.dumps(self._as_of(text)))
+                    environ["wsgi.input"] = io.BytesIO(body.encode())
+                    environ["CONTENT_LENGTH"] = str(len(body))
                 answer = forward(environ, start_response)
+                if self.has_time_travel and kind == "BEGIN TRANSACTION":
+                    self._keep_versions(text.partition("._slackwater")[0].rpartition(".")[2])
                 door.after(kind, text)
             except Exception as error:  # noqa: BLE001 - whatever a test raises
                 start_response("503 Service Unavailable", [("Content-Type", "text/plain")])

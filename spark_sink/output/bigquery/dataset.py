@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _PROBE: Final = "_slackwater_check"
 # Of DDL, a query or a transaction; then it is tried again.
 _JOB_S_MAX: Final = 600.0
+# Of a dataset that states none.
+_TIME_TRAVEL_HOURS: Final = 168
 
 
 class Dataset:
@@ -160,7 +162,7 @@ class Dataset:
             text,
             job_config=config,
             # BigQuery guesses that of a script by its first statement, which names no table.
-            location=self._location,
+            location=self._there.location,
             retry=self._clients.retry,
             job_retry=None,
         )
@@ -177,11 +179,15 @@ class Dataset:
         with requests_to(self.address(table), "a query"):
             yield from result.to_arrow_iterable()
 
+    @property
+    def time_travel_hours(self) -> int:
+        """The hours for which its tables can be read as they were."""
+        return int(self._there.max_time_travel_hours or _TIME_TRAVEL_HOURS)
+
     @cached_property
-    def _location(self) -> str:
+    def _there(self) -> bigquery.Dataset:
         with requests_to(self._any, "looking at the dataset"):
-            there = self._clients.tables.get_dataset(self.id, retry=self._clients.retry)
-            return str(there.location)
+            return self._clients.tables.get_dataset(self.id, retry=self._clients.retry)
 
     def check(self) -> None:
         """Ask whether the dataset is there, and whether jobs may run and make tables; make none.

@@ -9,7 +9,6 @@ commit, which has that row alone.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -20,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from slackwater.spark_sink.errors import BigQueryError, SinkError
+from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
 from slackwater.spark_sink.output.bigquery.row_stream import Extent
-from slackwater.spark_sink.output.bigquery.schema import fields_of, stored_batches
+from slackwater.spark_sink.output.bigquery.schema import stored_batches
 from slackwater.spark_sink.output.bigquery.shown_rows import ShownChange, ShownRows
 from slackwater.spark_sink.output.bigquery.upsert_stream import SEQUENCE_NUMBER
 from slackwater.spark_sink.output.commit_log import CommittedFile
@@ -35,9 +34,9 @@ from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.task_rows import RowsForTasks, rows_by_tasks
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, properties_in
 from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS
+from slackwater.spark_sink.tables.in_bigquery.marks import Marks
 from slackwater.spark_sink.tables.in_bigquery.merge import (
     TableMerge,
-    first_mark,
     in_transactions,
     transaction,
 )
@@ -48,26 +47,10 @@ if TYPE_CHECKING:
     from google.cloud import bigquery
     from pyspark.sql import DataFrame
 
-_log = logging.getLogger(__name__)
-_MARKS_SCHEMA: Final = pa.schema(
-    {
-        "pipeline": pa.string(),
-        "low_watermark": pa.timestamp("us", "UTC"),
-        # Of a scan of mirrors: a chunk that was inserted.
-        "chunk": pa.string(),
-        # Of mirrors: the full names of tables that lack rows.
-        "incomplete": pa.list_(pa.string()),
-        # Of mirrors: changed by each, so that one of two at the same time fails.
-        "transactions": pa.int64(),
-    }
-)
 # Beside PIPELINE_PROPERTY.
 CONSISTENCY_PROPERTY: Final = "slackwater.consistency"
 _LOOKS_AT_ONCE: Final = 8
 _US: Final = timedelta(microseconds=1)
-# Of low watermarks in the table of marks, until old ones are removed: they take less than the 10 MB
-# that BigQuery bills at least for a table in a query.
-MARKS_MAX: Final = 100_000
 # A commit that waits so long may have lost its rows: BigQuery removes them after days.
 _LATE_US: Final = 24 * 3_600 * 1_000_000
 
@@ -103,6 +86,7 @@ class DatasetLog(ShownRows):
         mirroring: see BigQuery.
 
     Attributes:
+        marks: the low watermarks.
         for_tasks: writes rows of tables for tasks.
     """
 
@@ -117,9 +101,7 @@ class DatasetLog(ShownRows):
         self._has_transactions = self._consistency == "transaction"
         self._log = FileLog(place, Form(PARQUET, PARQUET), self)
         self._collected: _Collected | None = None
-        self._has_marks = False
-        # Of this pipeline, as far as this process knows, since old ones were removed.
-        self._mark_count = 0
+        self.marks = Marks(dataset, pipeline, has_transactions=self._has_transactions)
         self.for_tasks = RowsForTasks(place)
 
     def take_over(self, logged: Callable[[], datetime | None]) -> datetime | None:
@@ -131,10 +113,9 @@ class DatasetLog(ShownRows):
         Raises:
             BigQueryError, ObjectStoreError, PublishError: see FileLog.take_over().
         """
-        self._make_marks()
+        self.marks.make()
         latest = self._log.take_over(logged).low_watermark
         self._require_chunks()
-        self._expire_marks()
         if latest is not None and self.first_after(epoch_name(latest - _US)) is None:
             raise BigQueryError(
                 f"{self.dataset.id} does not have the epoch of {datetime_to_rfc3339(latest)}, the"
@@ -149,37 +130,12 @@ class DatasetLog(ShownRows):
         Raises:
             BigQueryError: there are some.
         """
-        marks = f"`{self.dataset.address(MARKS).id}`"
-        text = f"SELECT COUNT(chunk), COUNT(low_watermark) FROM {marks} WHERE pipeline = @pipeline"
-        [[chunks, self._mark_count]] = self.dataset.run(
-            text, "a query", MARKS, pipeline=self.pipeline
-        )
-        if chunks and not self._chunks.names():
+        if self.marks.chunks() and not self._chunks.names():
             raise BigQueryError(
                 f"{self.dataset.id} has rows of an initial scan that {self._place.path} does not"
                 " know.",
                 "Name another dataset, or remove the tables of this one",
             )
-
-    def _expire_marks(self) -> None:
-        """Remove low watermarks of more than a day before the newest, if there are many.
-
-        Views, the log and states ask for the newest, which stays whoever runs this, and when. It
-        does not fail an epoch: rows that were just streamed may be refused.
-        """
-        if self._mark_count < MARKS_MAX:
-            return
-        self._mark_count = 0
-        of_pipeline = f"`{self.dataset.address(MARKS).id}` WHERE pipeline = @pipeline"
-        newest = f"SELECT MAX(low_watermark) FROM {of_pipeline}"
-        text = (
-            f"DELETE FROM {of_pipeline} AND chunk IS NULL"
-            f" AND low_watermark < TIMESTAMP_SUB(({newest}), INTERVAL 1 DAY)"
-        )
-        try:
-            self.dataset.run(text, "removing low watermarks", MARKS, pipeline=self.pipeline)
-        except SinkError as error:
-            _log.warning("%s", error.message)
 
     def written(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Have tasks write rows, and yield them; see rows_by_tasks()."""
@@ -213,8 +169,7 @@ class DatasetLog(ShownRows):
             has_changes = collected.extents or collected.merges or collected.has_upserts
             if is_new and (has_changes or is_stated):
                 self._log.publish([], low_watermark, owner=owner, chunk=chunk)
-                self._mark_count += not self._has_transactions
-                self._expire_marks()
+                self.marks.add()
         finally:
             self._collected = None
 
@@ -267,14 +222,9 @@ class DatasetLog(ShownRows):
         is_chunk = current.chunk is not None
         # Rows of a typed changelog's scan tell that they are.
         if not self._has_transactions and (self.are_merged or not is_chunk):
-            row = {
-                "pipeline": self.pipeline,
-                "low_watermark": None if is_chunk else current.low_watermark,
-                "chunk": name if is_chunk else None,
-                "incomplete": current.incomplete,
-            }
-            mark = pa.Table.from_pylist([row], _MARKS_SCHEMA)
-            last = self.dataset.stream(MARKS).append(mark.to_batches())
+            at, chunk = (None, name) if is_chunk else (current.low_watermark, None)
+            row = self.marks.row(at, chunk, current.incomplete)
+            last = self.dataset.stream(MARKS).append(row)
         merges = [asdict(merge) for merge in current.merges]
         change = ShownChange(current.extents, last, merges, current.incomplete)
         return [CommittedFile(name, content=change.to_bytes())]
@@ -291,7 +241,7 @@ class DatasetLog(ShownRows):
         for number, step in enumerate(steps, 1):
             text = transaction(
                 step,
-                self.dataset.address(MARKS).id,
+                self.marks.id,
                 self.pipeline,
                 _time_us(name),
                 # Each inserts other rows.
@@ -390,15 +340,6 @@ class DatasetLog(ShownRows):
         """Return what tables state of who made them."""
         made_for = {} if self._consistency is None else {CONSISTENCY_PROPERTY: self._consistency}
         return {PIPELINE_PROPERTY: self.pipeline, **made_for}
-
-    def _make_marks(self) -> None:
-        if self._has_marks:
-            return
-        self.dataset.make(MARKS, fields_of(_MARKS_SCHEMA), clustering_fields=["pipeline"])
-        if self._has_transactions:
-            text = first_mark(self.dataset.address(MARKS).id, self.pipeline)
-            self.dataset.run(text, "a transaction", MARKS)
-        self._has_marks = True
 
 
 def _is_late(merge: TableMerge) -> bool:
