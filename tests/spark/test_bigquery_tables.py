@@ -17,6 +17,7 @@ from slackwater.spark_sink.errors import (
     AsOfTimeError,
     BigQueryError,
     ColumnNameError,
+    ObjectStoreError,
     PublishError,
 )
 from slackwater.spark_sink.output.bigquery import clients
@@ -135,6 +136,31 @@ def test_a_view_shows_all_changelogs_up_to_the_low_watermark(changelogs: BigQuer
     changelogs.owner()
     assert changelogs.ids("_cut_sales.Orders") == [2, 3, 4, 5]
     assert changelogs.server.query(f"SELECT COUNT(*) AS n FROM `{marks}`") == [{"n": 2}]
+
+
+def test_a_log_that_lacks_an_epoch_whose_low_watermark_is_not_stated_is_refused(
+    changelogs: BigQueryPlace,
+) -> None:
+    """A restart reads the last partitions of changelogs only."""
+    _, tasks = changelogs.owner()
+    tasks.write(1, *of_epoch(1, inserts(1, at=1_000_000)))
+    texts: list[str] = []
+
+    def lose_mark(method: str, stream: str) -> None:
+        texts.append(stream)
+        if method == "FlushRows" and "_slackwater" in stream:
+            raise RuntimeError("lost")
+
+    changelogs.door.before = lose_mark
+    with pytest.raises(PublishError):
+        tasks.write(2, *of_epoch(2, inserts(2, at=2_000_000)))
+    max((changelogs.folder / "checkpoint-log" / "_commits").iterdir()).unlink()
+    texts.clear()
+    with pytest.raises(ObjectStoreError, match="later than the last epoch"):
+        changelogs.owner()
+    asked = [text for text in texts if "MAX(low_watermark)" in text and "_slackwater" not in text]
+    assert asked
+    assert all(" AND commit_timestamp > TIMESTAMP_MICROS(" in text for text in asked)
 
 
 def test_changes_of_a_former_owner_that_wakes_up_are_older_than_those_of_its_successor(

@@ -176,8 +176,7 @@ class DatasetLog(ShownRows):
     @property
     def is_open(self) -> bool:
         """Whether what is added now is to be committed. Inside of committing()."""
-        assert self._collected is not None  # noqa: S101 - see above
-        return self._collected.is_new
+        return self._current.is_new
 
     def append(self, table: str, rows: Iterable[pa.RecordBatch]) -> None:
         """Append rows to a table, for the commit that is being made; there may be none."""
@@ -254,12 +253,16 @@ class DatasetLog(ShownRows):
     def first_after(self, name: str | None) -> str | None:
         """Return an epoch after another one; see Shown.
 
-        Rows of a typed changelog's may be shown and their low watermark not be stated yet.
+        Rows of a typed changelog's may be shown and their low watermark not be stated yet. Their
+        commit timestamps are later, too: so only the last partitions are read.
         """
         tables = [MARKS] if self.are_merged else [MARKS, *self.own_tables()]
         for table in tables:
-            text = f"SELECT MAX(low_watermark) FROM `{self.dataset.address(table).id}` WHERE {{}}"
-            last = self._one(table, text.format(self._of_epochs(table)))
+            condition = self._of_epochs(table)
+            if name is not None and table != MARKS:
+                condition += f" AND commit_timestamp > TIMESTAMP_MICROS({_time_us(name)})"
+            text = f"SELECT MAX(low_watermark) FROM `{self.dataset.address(table).id}`"
+            last = self._one(table, f"{text} WHERE {condition}")
             if last is not None and (name is None or epoch_name(last) > name):
                 return epoch_name(last)
         return None
