@@ -105,10 +105,7 @@ class Dataset:
     def unclustered(self, table: bigquery.Table) -> None:
         """Take a table's clustering away: a column that it is by can't be renamed."""
         table.clustering_fields = None
-        with requests_to(self.address(table.table_id), "taking the clustering away"):
-            self._clients.tables.update_table(
-                table, ["clustering_fields"], retry=self._clients.retry
-            )
+        self._update(table, "clustering_fields")
 
     def set_staleness(self, name: str, staleness: str | None) -> str | None:
         """Set how far behind queries of a table may be, and return what was set before.
@@ -122,8 +119,7 @@ class Dataset:
             return staleness
         before: str | None = table.max_staleness
         table.max_staleness = staleness
-        with requests_to(self.address(name), "setting max_staleness"):
-            self._clients.tables.update_table(table, ["max_staleness"], retry=self._clients.retry)
+        self._update(table, "max_staleness")
         return before
 
     def set_fields(self, table: bigquery.Table, fields: Sequence[bigquery.SchemaField]) -> None:
@@ -134,8 +130,11 @@ class Dataset:
             PublishError: it was altered since it was read, or does not answer.
         """
         table.schema = list(fields)
-        with requests_to(self.address(table.table_id), "adding columns"):
-            self._clients.tables.update_table(table, ["schema"], retry=self._clients.retry)
+        self._update(table, "schema")
+
+    def _update(self, table: bigquery.Table, key: str) -> None:
+        with requests_to(self.address(table.table_id), f"changing {key}"):
+            self._clients.tables.update_table(table, [key], retry=self._clients.retry)
 
     def run(self, text: str, purpose: str, table: str = "*", **values: Any) -> Any:
         """Run a query or a script, which may be run again, and return its job's result.
