@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from google.api_core.exceptions import Forbidden
+from google.api_core.exceptions import Forbidden, NotFound
 from google.cloud.bigquery import SchemaField, Table
 
 from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError, PublishError
@@ -398,9 +398,11 @@ def test_rows_in_the_streaming_buffer_stop_a_mirror_and_no_changelog() -> None:
             Forbidden("Caller lacks serviceusage.services.use on project billed"),
             "GOOGLE_CLOUD_QUOTA_PROJECT",
         ),
+        (NotFound("Not found: Dataset shop-prod:tables"), "Make the dataset"),
+        (NotFound("Not found: Table shop-prod:lake.changes"), "Restore the table"),
     ],
 )
-def test_a_missing_role_is_named(error: Exception, hint: str) -> None:
+def test_what_is_missing_is_named(error: Exception, hint: str) -> None:
     with (
         pytest.raises(BigQueryError) as refused,
         requests_to(TableAddress(PROJECT, DATASET, "changes"), "making tables"),

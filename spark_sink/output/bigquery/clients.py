@@ -21,6 +21,8 @@ _PLAIN: Final = "http://"
 _RETRY_S: Final = 30.0
 # Of a transaction, in the error's text: it has no other mark.
 _CONFLICT: Final = "concurrent update"
+# In the error's text, before the id, which may have any word.
+_NO_DATASET: Final = "not found: dataset"
 # What a project asks for that others' requests are billed to.
 _QUOTA_RIGHT: Final = "serviceusage"
 # Reasons of refusals that pass (BigQuery's documentation, "Error messages").
@@ -144,8 +146,9 @@ def _advice(error: Exception, address: TableAddress) -> str:
             "It needs roles/bigquery.dataEditor on the dataset, and roles/bigquery.jobUser in the"
             " project"
         )
-    if isinstance(error, exceptions.NotFound) and "table" in error.message.lower():
-        return "Restore the table, as by BigQuery's time travel"
     if isinstance(error, exceptions.NotFound):
+        text = error.message.lower()
+        if "table" in text and _NO_DATASET not in text:
+            return "Restore the table, as by BigQuery's time travel"
         return f"Make the dataset: bq mk --dataset {address.project}:{address.dataset}"
     return ""
