@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.api_core.exceptions import Forbidden, NotFound
+from google.auth.exceptions import RefreshError
 from google.cloud.bigquery import SchemaField, Table
+from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
 
 from slackwater.spark_sink.errors import BigQueryError, ObjectStoreError, PublishError
 from slackwater.spark_sink.formats import PARQUET
@@ -167,6 +169,26 @@ def test_streams_that_no_commit_names_are_finalized_when_later_ones_are_shown(
     successor = pipeline.new_process()
     assert pipeline.publish(successor, 6)
     assert pipeline.numbers() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_stream_that_can_not_be_finalized_holds_up_no_epoch(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(client: BigQueryWriteClient, **request: Any) -> None:
+        asked.append(request["name"])
+        raise RefreshError("the credentials are gone")
+
+    monkeypatch.setattr(BigQueryWriteClient, "finalize_write_stream", refuse)
+    log = pipeline.new_process()
+    pipeline.publish(log, 1)
+    with refused_commits(pipeline.folder), pytest.raises(PublishError, match="_commits"):
+        pipeline.publish(log, 2)
+    assert pipeline.publish(log, 2)
+    assert pipeline.publish(log, 3)
+    assert len(asked) == 1
+    assert pipeline.numbers() == [1, 2, 3]
 
 
 def test_rows_of_a_commit_that_arrives_late_are_shown_once(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from slackwater.spark_sink.errors import BigQueryError
+from slackwater.spark_sink.errors import BigQueryError, SinkError
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.appends import (
     REQUEST_MAX,
@@ -161,12 +161,10 @@ class RowStream:
         Their commit has the number that a request for a commit with rows of that stream would
         take, however late it arrives.
         """
-        from google.api_core.exceptions import GoogleAPIError
-
         if self._unused:
             name = self._unused.pop()
             # It may be gone. Whatever else is wrong, BigQuery removes it later.
-            with suppress(GoogleAPIError):
+            with suppress(SinkError), requests_to(self._appends.address, "finalizing a stream"):
                 self._appends.clients.rows.finalize_write_stream(
                     name=name, retry=None, timeout=_FINALIZED_S_MAX
                 )
