@@ -208,12 +208,12 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
             sink.trigger,
             "From one epoch's start to the next one's: each is a transaction, which costs.",
         )
-    values = sink_values(pipeline.sink, path, pipeline.servers, source)
+    # SQLite needs a file of this machine.
+    folder = pipeline.name if "://" in path else path
+    values = sink_values(pipeline.sink, path, pipeline.servers, source, folder)
     comments = _sink_comments(sink)
     for name, value in values.items():
         yield _Entry(("sink", name), value, comments[name])
-    # SQLite needs a file of this machine.
-    folder = pipeline.name if "://" in path else path
     yield _Entry(
         ("state", "url"),
         f"sqlite:///{_below(folder, 'state.db')}",
@@ -227,7 +227,7 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
 
 
 def sink_values(
-    sink: str, path: str, servers: str, source: ChangeStream | None = None
+    sink: str, path: str, servers: str, source: ChangeStream | None = None, folder: str = "."
 ) -> dict[str, Any]:
     """Return the section sink.
 
@@ -236,6 +236,7 @@ def sink_values(
         path: the folder or URL below which everything is written.
         servers: Kafka's, if the sink needs them.
         source: after which a database is named; None for any name.
+        folder: of this machine, for what can't be in an object store.
     """
     choice = SINKS[sink]
     names = {"project": "project", "database": "database"}
@@ -250,7 +251,7 @@ def sink_values(
     if choice.keys["kind"] == "pubsub":
         values["project"] = names["project"]
     if choice.keys["format"] == DUCKLAKE and is_object_store(path):
-        values["catalog"] = "sqlite:///catalog.sqlite"
+        values["catalog"] = f"sqlite:///{_below(folder, 'catalog.sqlite')}"
     without_checkpoint = _parsed(values)
     if without_checkpoint is not None and without_checkpoint.has_expendable_checkpoint:
         return values

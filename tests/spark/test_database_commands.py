@@ -24,11 +24,12 @@ from tests.support import mixed_load
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server
-from tests.support.command_line import output_of, slackwater
+from tests.support.command_line import in_own_process, output_of, slackwater
 from tests.support.ducklakes import Lake
 from tests.support.emulators import NewDatabase
 from tests.support.mirror_looks import Seen
 from tests.support.mixed_load import MixedLoad
+from tests.support.object_stores import s3
 from tests.support.postgres import new_postgres_url as new_postgres_url
 from tests.support.postgres import postgres_server as postgres_server
 from tests.support.services import settings
@@ -205,3 +206,39 @@ def test_datastreams_columns_are_not_made_of_parts_of_rows(
     path = write_settings(stream, tmp_path, "now", kind="changelogs")
     with pytest.raises(SettingsError, match="OLD_AND_NEW_VALUES, which have parts of rows"):
         next(views(load_settings(path), ()))
+
+
+@pytest.mark.long
+def test_a_lake_in_a_bucket_by_init_has_its_catalog_in_the_pipelines_folder(
+    new_database: NewDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialect = Dialect.GOOGLE_STANDARD_SQL
+    stream = new_database(dialect, mixed_load.ddl(dialect, "NEW_ROW"), mixed_load.CHANGE_STREAM)
+    load = MixedLoad(stream, dialect, seed=3)
+    # All paths of the file are relative to the folder of the command.
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "slackwater.yaml"
+    names = ("--project", stream.project, "--instance", stream.instance)
+    with s3() as store:
+        variables = {
+            "SPANNER_EMULATOR_HOST": stream.endpoint.target,
+            "SLACKWATER_SINK_STORAGE_OPTIONS": json.dumps(store.options),
+        }
+        place = ("--sink", "ducklake", "--pipeline", "orders", "--path", f"{store.path}/orders")
+
+        def command(*words: str) -> str:
+            return output_of(in_own_process(file, variables, *words))
+
+        command("init", *names, "--database", stream.database, *place)
+        assert "ok    sink: ducklake in" in command("check")
+        assert [path.name for path in tmp_path.iterdir()] == [file.name]
+        for _ in range(2):
+            for _ in range(30):
+                load.transaction()
+            command("run", "--until-caught-up")
+        shown = [json.loads(line) for line in command("verify", "--json").splitlines()]
+        assert {proof["is_equal"] for proof in shown} == {True}
+        assert store.names("orders/lake/data_files/")
+    assert {path.name for path in tmp_path.iterdir()} == {file.name, "orders"}
+    made = {path.name.partition("-")[0] for path in (tmp_path / "orders").iterdir()}
+    assert made == {"catalog.sqlite", "state.db"}

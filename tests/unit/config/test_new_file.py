@@ -67,6 +67,8 @@ def test_a_file_for_each_sink_is_valid_and_its_keys_are_documented(
         assert settings.sink.checkpoint == f"{folder}/checkpoint"
     assert settings.state.url.startswith("sqlite:///")
     assert "gs://" not in settings.state.url
+    if sink == "ducklake" and "://" in path:
+        assert settings.sink.catalog == "sqlite:///orders/catalog.sqlite"
     assert keys_of(yaml.safe_load(file.read_text())) <= set(documented())
 
 
