@@ -248,7 +248,12 @@ def test_a_lake_has_its_files_in_any_object_store(
         for first in (0, 50):
             rows = {number: ("whole", {"A": "x"}) for number in range(first, first + 100)}
             mirror.merge(latest_of(rows), COLUMNS, POLICY)
-        mirror.merge(latest_of({7: ("delete", {})}), COLUMNS, POLICY)
+        store.requests.clear()
+        for number in (7, 8):
+            mirror.merge(latest_of({number: ("delete", {})}), COLUMNS, POLICY)
+        # Nothing is asked of folders, and once about each of the two files.
+        assert all(name.endswith(".parquet") for _, name in store.requests)
+        assert [method for method, _ in store.requests].count("HEAD") <= 2
         log.maintain(TableAddress(None, mirror.name), 0.0)
         mirror.require_equal()
         [[stated]] = log.reader.run(

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from slackwater.spark_sink.output.object_store import is_object_store, open_obje
 PROTOCOL: Final = "lake"
 # As DuckDB has it, for this process alone: the lake states the true one.
 ROOT: Final = f"{PROTOCOL}://files/"
+_INFOS_MAX: Final = 10_000
 
 
 class LakeFiles(FsspecStore):
@@ -44,6 +46,8 @@ class LakeFiles(FsspecStore):
         self._folder = None if is_object_store(root) else Path(root)
         self._root, self._options = root, options
         self.are_removed = False
+        # Of files in a store: none is written twice, and DuckDB asks many times.
+        self._infos: dict[str, dict[str, Any]] = {}
 
     def remove_left_uploads(self, older_than_s: float) -> None:
         """Remove what uploads to a disk have left whose process was killed.
@@ -63,6 +67,31 @@ class LakeFiles(FsspecStore):
         if self._folder is None:
             return open_object_store(self._root, self._options)
         return LocalStore(self._folder, mkdir=True)
+
+    async def _isdir(self, path: str) -> bool:
+        # A store has no folders, which would have to be made, and DuckDB asks at each statement.
+        return self._folder is None or bool(await super()._isdir(path))
+
+    async def _isfile(self, path: str) -> bool:
+        # Every file's name has an ending.
+        if self._folder is None and "." not in path.rpartition("/")[2]:
+            return False
+        return bool(await super()._isfile(path))
+
+    async def _info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        info = self._infos.get(path)
+        if info is None:
+            info = await super()._info(path, **kwargs)
+            if self._folder is None:
+                if len(self._infos) >= _INFOS_MAX:
+                    self._infos.clear()
+                self._infos[path] = info
+        return info
+
+    def modified(self, path: str) -> datetime:
+        """Return when a file was written."""
+        written: datetime = self.info(path)["last_modified"]
+        return written
 
     async def _rm(self, path: Any, *args: Any, **kwargs: Any) -> None:
         if self.are_removed:
