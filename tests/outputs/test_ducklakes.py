@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -124,6 +126,64 @@ def test_files_that_no_snapshot_has_go_after_a_day(log: DuckLakeLog, tmp_path: P
     assert not orphan.exists()
     assert not left.exists()
     mirror.require_equal()
+
+
+def test_an_epoch_waits_for_one_step_of_maintenance(
+    log: DuckLakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, run, steps = MergedMirror(log, SCHEMA), log.database.run, list[str]()
+    mirror.merge(ONE, COLUMNS, POLICY)
+    epoch = threading.Thread(target=lambda: mirror.merge(ONE, COLUMNS, POLICY))
+
+    def noted(statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        if statement.startswith("CALL ducklake_"):
+            if not steps:
+                epoch.start()
+                while log._turn.acquire(blocking=False):
+                    log._turn.release()
+                    time.sleep(0.01)
+            steps.append("maintenance")
+        elif statement == "COMMIT":
+            steps.append("epoch")
+        return run(statement, *values)
+
+    monkeypatch.setattr(log.database, "run", noted)
+    log.maintain(TableAddress(None, mirror.name), None)
+    epoch.join()
+    assert steps[:3] == ["maintenance", "epoch", "maintenance"]
+
+
+def test_files_are_merged_one_by_one_while_epochs_add_others(
+    log: DuckLakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, merged = log.database.run, list[list[tuple[Any, ...]]]()
+    access = DuckLakeAccess(log, TableAddress("named schema", "typed changes"))
+    schema = pa.schema([("number", pa.int64()), ("text", pa.string())])
+    access.make(schema, {SOURCE_TABLE_PROPERTY: "typed"}, [])
+    numbers = itertools.count()
+
+    def add_a_file() -> None:
+        rows = [{"number": next(numbers), "text": os.urandom(5_000).hex()}]
+        with log.committing(next_epoch(), None, is_stated=True, incomplete=[]):
+            access.append_rows(pa.Table.from_pylist(rows, schema), None)  # type: ignore[arg-type]
+
+    def noted(statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        if not statement.startswith("CALL ducklake_merge_adjacent_files('lake', 'typed"):
+            return run(statement, *values)
+        assert len(merged) < 20, "the round does not end"
+        add_a_file()
+        merged.append(run(statement, *values))
+        return merged[-1]
+
+    run("CALL lake.set_option('target_file_size', '30KB')")
+    for _ in range(12):
+        add_a_file()
+    monkeypatch.setattr(log.database, "run", noted)
+    log.maintain(TableAddress("named schema", "typed changes"), None)
+    assert len(merged) > 2
+    assert all(len(files) <= 1 for files in merged)
+    read = log.reader.run('SELECT number FROM "named schema"."typed changes" ORDER BY number')
+    assert [number for (number,) in read] == list(range(next(numbers)))
 
 
 @pytest.mark.parametrize("catalog", ["sqlite", "postgresql"])

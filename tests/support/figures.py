@@ -110,6 +110,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     },
     "ducklake.md": {
         "up to 1 GB of memory": 'spark_sink/tables/in_ducklake/lake.py::_MEMORY_MAX: Final = "1GB"',
+        "`, 128 MiB)": 'spark_sink/tables/in_ducklake/lake.py::_FILE_SIZE: Final = "128MiB"',
     },
     "bigquery.md": {
         "10 MB at least": _BIGQUERY,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from threading import RLock
-from typing import Final
+from typing import Any, Final
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
@@ -60,6 +60,8 @@ class DuckLakeLog(TransactionLog[Lake]):
         self._address = address
         # Of commits and maintenance: of two, the catalog would refuse one.
         self._changing = RLock()
+        # An epoch's, from when it waits for that: a lock goes to anybody, the last one, too.
+        self._turn = RLock()
         self._cleaned_at = -math.inf
 
     def _claim(self) -> datetime | None:
@@ -116,13 +118,13 @@ class DuckLakeLog(TransactionLog[Lake]):
     ) -> Iterator[None]:
         """Commit what is written inside, and no maintenance meanwhile; see TransactionLog."""
         made = super().committing(low_watermark, chunk, is_stated=is_stated, incomplete=incomplete)
-        with self._changing, made:
+        with self._turn, self._changing, made:
             yield
 
     @contextmanager
     def making(self) -> Iterator[None]:
         """Make tables inside; see TransactionLog."""
-        with self._changing, super().making():
+        with self._turn, self._changing, super().making():
             yield
 
     def _locked(self) -> datetime | None:
@@ -185,7 +187,15 @@ class DuckLakeLog(TransactionLog[Lake]):
             f"ducklake_flush_inlined_data('lake', schema_name => {schema}, table_name => {name})"
         )
         self._call(f"ducklake_rewrite_data_files('lake', {name}, schema => {schema})")
-        self._call(f"ducklake_merge_adjacent_files('lake', {name}, schema => {schema})")
+        files = one(
+            self.reader.run(
+                f"SELECT count(*) FROM ducklake_list_files('lake', {name}, schema => {schema})"
+            )
+        )
+        merge = f"'lake', {name}, schema => {schema}, max_compacted_files => 1"
+        # One file after the other, for epochs to come between; without the files that they add.
+        while files > 0 and (merged := self._call(f"ducklake_merge_adjacent_files({merge})")):
+            files -= sum(processed for _, _, processed, _ in merged)
 
     def _clean(self, keep_s: float | None) -> None:
         """Remove what no version needs that can be read; see maintain()."""
@@ -206,13 +216,21 @@ class DuckLakeLog(TransactionLog[Lake]):
         self._remove(f"ducklake_delete_orphaned_files('lake', {before})")
         self.database.remove_left_uploads(_DAY_S)
 
-    def _call(self, function: str) -> None:
-        with self._changing:
-            self.database.run(f"CALL {function}")
+    def _call(self, function: str) -> list[tuple[Any, ...]]:
+        with self._after_epochs():
+            return self.database.run(f"CALL {function}")
 
     def _remove(self, function: str) -> None:
-        with self._changing:
+        with self._after_epochs():
             self.database.removing(f"CALL {function}")
+
+    @contextmanager
+    def _after_epochs(self) -> Iterator[None]:
+        """Keep commits away inside, once those that wait are done."""
+        with self._turn:
+            pass
+        with self._changing:
+            yield
 
     def check(self) -> None:
         """Ask whether the catalog can be made; see Lake.check()."""

@@ -34,6 +34,8 @@ CATALOG: Final = "__ducklake_metadata_lake"
 _INLINED_ROWS_MAX: Final = "ducklake_default_data_inlining_row_limit"
 _PROBE: Final = "_slackwater_probe"
 _ROWS_AT_ONCE: Final = 50_000
+# An epoch waits while a file of that size is made.
+_FILE_SIZE: Final = "128MiB"
 # In messages of requests to the catalog.
 _FAILED: Final = "Failed to "
 
@@ -184,6 +186,7 @@ class Lake(SqlDatabase):
                     f"{root} has files, and the catalog is a new one.",
                     "Restore the catalog, or set sink.path to another folder",
                 )
+            connection.execute(f"CALL lake.set_option('target_file_size', '{_FILE_SIZE}')")
             connection.execute(
                 f"UPDATE {metadata} SET value = $1 WHERE key = 'data_path' AND value = $2",
                 [root, ROOT],
