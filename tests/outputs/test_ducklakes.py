@@ -22,6 +22,7 @@ import pytest
 from slackwater.spark_sink.errors import DuckLakeError, PublishError
 from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.tables.by_transaction.names import TableAddress
+from slackwater.spark_sink.tables.in_ducklake import ducklake_log
 from slackwater.spark_sink.tables.in_ducklake import lake as lake_module
 from slackwater.spark_sink.tables.in_ducklake.address import lake_address
 from slackwater.spark_sink.tables.in_ducklake.ducklake_access import DuckLakeAccess
@@ -296,7 +297,7 @@ def test_a_new_catalog_is_refused_beside_the_files_of_another(
 
 @pytest.mark.parametrize("served", [s3, cloud_storage, azure])
 def test_a_lake_has_its_files_in_any_object_store(
-    tmp_path: Path, served: Callable[[], object]
+    tmp_path: Path, served: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served() as store:  # type: ignore[attr-defined]
         address = lake_address(
@@ -320,7 +321,18 @@ def test_a_lake_has_its_files_in_any_object_store(
             "SELECT value FROM __ducklake_metadata_lake.ducklake_metadata WHERE key = 'data_path'"
         )
         assert stated == f"{store.path}/lake/data_files/"
-        assert store.names("lake/data_files/")
+        # An orphan goes, whatever its age, and nothing is asked about the other files.
+        monkeypatch.setattr(ducklake_log, "_DAY_S", -3_600)
+        (tmp_path / "orphans").mkdir()
+        (tmp_path / "orphans" / "orphan.parquet").write_bytes(b"PAR1")
+        store.upload(tmp_path / "orphans", "lake/data_files/main")
+        before = store.names("lake/data_files/")
+        store.requests.clear()
+        again(log).maintain(TableAddress(None, mirror.name), None)
+        assert "HEAD" not in {method for method, _ in store.requests}
+        after = store.names("lake/data_files/")
+        assert set(before) - set(after) == {"lake/data_files/main/orphan.parquet"}
+        mirror.require_equal()
         log.database.close()
         log.reader.close()
 

@@ -99,7 +99,20 @@ class LakeFiles(FsspecStore):
 
     async def _glob(self, path: str, *args: Any, **kwargs: Any) -> list[str]:  # noqa: ARG002
         # DuckDB asks for all files, and for the time of each; a folder has none.
-        return sorted(await self._find(path.removesuffix("**")))
+        if self._folder is not None:
+            return sorted(await self._find(path.removesuffix("**")))
+        listed = await self._construct_store("").list().collect_async()
+        # Otherwise each would be a request, one after the other, and an epoch would wait for all.
+        self._infos = {
+            f"{ROOT}{file['path']}": {
+                "name": file["path"],
+                "size": file["size"],
+                "type": "file",
+                "last_modified": file["last_modified"],
+            }
+            for file in listed
+        }
+        return sorted(self._infos)
 
     def _open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> BufferedFile:
         if self._folder is None or mode == "rb":
