@@ -62,6 +62,12 @@ def recovery_command(*, stays: bool, file_option: str, pipeline: str | None) -> 
     return f"{_RESUME if stays else _RUN}{file_option}{name}"
 
 
+def other_command(command: str, verb: str) -> str:
+    """Return another command line with the settings of one from recovery_command()."""
+    program, _, *options = command.split(" ", 2)
+    return " ".join([program, verb, *options])
+
+
 def with_command(hint: str, command: str) -> str:
     """Return a hint with the pipeline's own command line in place of `slackwater run`."""
     return hint.replace(f"`{_RUN} ", f"`{command} ").replace(f"`{_RUN}`", f"`{command}`")

@@ -30,7 +30,7 @@ from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress_deadline import ProgressDeadline
 from slackwater.pipeline.progress_signs import ProgressSigns
 from slackwater.pipeline.query_runner import QueryRunner
-from slackwater.pipeline.recovery import Recovery, recovery_command
+from slackwater.pipeline.recovery import Recovery, other_command, recovery_command
 from slackwater.pipeline.resume_point import ResumePoint
 from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.run_loop import RunLoop
@@ -219,7 +219,8 @@ class PipelineSupervisor:
                 self._sink = make_sink(self.settings)
             _log.info("stopped", pipeline=self.name)
         if self._has_ended:
-            refuse_rescans_left(self.settings, self.store)
+            stop = other_command(self._recovery.command, "rescan --stop")
+            refuse_rescans_left(self.settings, self.store, stop)
 
     def _take_spark(self, shared: SharedSpark) -> None:
         """Take a session of the process's Spark, which may have been started again."""

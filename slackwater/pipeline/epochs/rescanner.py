@@ -8,6 +8,7 @@ changelog is given the rows as records of that time.
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -339,8 +340,13 @@ _TEXTS: Final = {
 }
 
 
-def refuse_rescans_left(settings: Settings, store: Store) -> None:
+def refuse_rescans_left(settings: Settings, store: Store, stop: str) -> None:
     """Refuse to call a pipeline done that has ended before tables were read again.
+
+    Args:
+        settings: the pipeline's.
+        store: the metadata store.
+        stop: the command line that gives rescans up, but for the tables.
 
     Raises:
         RescansLeftError: no epoch follows, between which they would be.
@@ -350,11 +356,11 @@ def refuse_rescans_left(settings: Settings, store: Store) -> None:
     if not unfinished:
         return
     key = "source.end" if settings.initial_scan != "only" else "source.initial_scan: only"
-    options = " ".join(f"--table {name}" for name in unfinished)
+    options = " ".join(f"--table {shlex.quote(name)}" for name in unfinished)
     raise RescansLeftError(
         f"pipeline {settings.pipeline!r} has ended, by {key}, and these tables were not read again"
         f" to their end: {', '.join(unfinished)}.",
-        f"Take {key} out and run it again, or give them up: slackwater rescan --stop {options}",
+        f"Take {key} out and run it again, or give them up: `{stop} {options}`",
     )
 
 

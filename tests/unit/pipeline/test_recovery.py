@@ -9,6 +9,7 @@ from slackwater.pipeline.recovery import (
     LAST,
     Recovery,
     named_watermark_ns,
+    other_command,
     recovery_command,
     require_gap,
     start_after_lost_checkpoint_ns,
@@ -69,8 +70,12 @@ def test_a_remedy_is_the_command_that_works_where_the_pipeline_is() -> None:
         "Gone. To continue without them: `slackwater resume -c a.yaml --pipeline orders"
         " --skip-to earliest`, or do nothing"
     )
+    assert other_command(beside, "rescan --stop") == (
+        "slackwater rescan --stop -c a.yaml --pipeline orders"
+    )
     alone = recovery_command(stays=False, file_option="", pipeline=None)
     assert with_command(hint, alone) == hint
+    assert other_command(alone, "rescan --stop") == "slackwater rescan --stop"
 
 
 @pytest.mark.parametrize("recovery", [Recovery("soon"), Recovery(skip_to="last")])
