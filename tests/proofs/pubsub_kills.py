@@ -65,7 +65,7 @@ def prove(
     load = Load(stream, Dialect.GOOGLE_STANDARD_SQL, seed=seed)
     writing = threading.Thread(
         target=load.run,
-        kwargs={"transactions_per_second": 30, "seconds": 3_600, "stop": stop},
+        kwargs={"transactions_per_second": 10, "seconds": 3_600, "stop": stop},
     )
     service.start()
     writing.start()

@@ -175,7 +175,7 @@ class PostgresqlPlace(DatabasePlace):
     """A database of PostgreSQL's."""
 
     format = "postgresql"
-    refused_elsewhere = "Name a database"
+    refused_elsewhere = "Name a database of its own"
 
     def __init__(
         self,

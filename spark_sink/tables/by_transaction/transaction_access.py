@@ -42,11 +42,14 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
     Attributes:
         name: the table's in SQL.
         text_order: what gives texts Spanner's order in SQL.
-        remedy: for a table that is another's.
     """
 
     text_order: ClassVar[str] = ""
-    remedy: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def remedy(self) -> str:
+        """What to do where the table is another's."""
 
     def __init__(self, log: L, table: TableAddress) -> None:
         super().__init__(log)

@@ -25,7 +25,10 @@ from slackwater.spark_sink.tables.table_changes import (
 class DuckLakeAccess(TransactionAccess[DuckLakeLog]):
     """The TableAccess of a table in a DuckLake."""
 
-    remedy = "Name a lake of its own for this pipeline, or rename the table"
+    @property
+    def remedy(self) -> str:
+        """What to do where the table is another's; see TransactionAccess."""
+        return "Name a lake of its own for this pipeline, or rename the table"
 
     def make(
         self,

@@ -63,10 +63,14 @@ class PostgresqlAccess(TransactionAccess[PostgresqlLog]):
     """The TableAccess of a table in PostgreSQL."""
 
     text_order = ' COLLATE "C"'
-    remedy = (
-        "Name a database or, with options=-csearch_path%3DNAME in path, a schema of its own"
-        " for this pipeline, or rename the table"
-    )
+
+    @property
+    def remedy(self) -> str:
+        """What to do where the table is another's; see TransactionAccess."""
+        # A table of a named schema has that one, whichever else is searched.
+        schema = " or, with options=-csearch_path%3DNAME in path, a schema"
+        named = "" if self._table.schema else schema
+        return f"Name a database{named} of its own for this pipeline, or rename the table"
 
     def __init__(self, log: PostgresqlLog, table: TableAddress) -> None:
         super().__init__(log, table)
