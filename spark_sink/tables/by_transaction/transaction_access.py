@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ import pyarrow as pa
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import DatabaseError
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_transaction.names import TableAddress, identifier
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress, identifier, literal
+from slackwater.spark_sink.tables.by_transaction.row_merge import RowMerge, staged_rows
 from slackwater.spark_sink.tables.by_transaction.transaction_log import TransactionLog
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, DatabaseAccess
 from slackwater.spark_sink.tables.table_access import schema_of_columns
@@ -42,9 +44,13 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
     Attributes:
         name: the table's in SQL.
         text_order: what gives texts Spanner's order in SQL.
+        of_comment: the properties that the table's comment has.
+        deletes_apart: see RowMerge.
     """
 
     text_order: ClassVar[str] = ""
+    of_comment: ClassVar[Sequence[str]] = (SOURCE_TABLE_PROPERTY,)
+    deletes_apart: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -57,6 +63,8 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
         self._table = table
         self.name = table.quoted
         self._database = log.database
+        # The types in SQL of columns that texts are cast to, by name.
+        self._casts: Mapping[str, str] = {}
 
     def exists(self) -> bool:
         """Return whether there is the table; see TableAccess.
@@ -97,11 +105,24 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
         """Make the table; see TableAccess."""
         self.make(schema_of_columns(definitions), properties, columns)
 
-    @abstractmethod
     def make(
         self, schema: pa.Schema, properties: Mapping[str, str], columns: Sequence[Column]
     ) -> None:
         """Make the table with the columns of a schema; see create()."""
+        stated = {PIPELINE_PROPERTY: self._log.pipeline} | {
+            name: properties[name] for name in self.of_comment if name in properties
+        }
+        with self._log.altering():
+            if self._table.schema is not None:
+                self._run(f"CREATE SCHEMA IF NOT EXISTS {identifier(self._table.schema)}")
+            self._make_table(schema, properties, columns)
+            self._run(f"COMMENT ON TABLE {self.name} IS {literal(json.dumps(stated))}")
+
+    @abstractmethod
+    def _make_table(
+        self, schema: pa.Schema, properties: Mapping[str, str], columns: Sequence[Column]
+    ) -> None:
+        """Make the table, whose schema is there, in a transaction."""
 
     def rename_column(self, name: str, new_name: str) -> None:
         """Rename a column; see TableAccess."""
@@ -127,11 +148,25 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
         with self._named():
             self._merge_rows(rows, columns, policy)
 
-    @abstractmethod
     def _merge_rows(
         self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy
     ) -> None:
         """Merge changes, in the epoch's transaction."""
+        staged, has_nulls = None, False
+        names: Mapping[str, str] = {}
+        if rows is not None:
+            has_nulls = any(rows.column(c.name).null_count for c in columns if c.is_key)
+            rows, names = staged_rows(rows)
+            staged = self._staged(rows.to_reader())
+        merge = RowMerge(
+            self.name, staged, names, columns, policy, has_nulls, self._casts, self.deletes_apart
+        )
+        for statement in merge.statements():
+            self._run(statement)
+
+    @abstractmethod
+    def _staged(self, rows: pa.RecordBatchReader) -> str:
+        """Copy rows into a temporary table, and return its name in SQL."""
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from slackwater.spark_sink.sql.columns import Column
-from slackwater.spark_sink.tables.by_transaction.names import digest, identifier, literal
-from slackwater.spark_sink.tables.by_transaction.row_merge import RowMerge, staged_rows
+from slackwater.spark_sink.tables.by_transaction.names import digest, identifier
 from slackwater.spark_sink.tables.by_transaction.transaction_access import TransactionAccess
-from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY
 from slackwater.spark_sink.tables.in_ducklake.ducklake_log import MAIN, DuckLakeLog
 from slackwater.spark_sink.tables.in_ducklake.lake import ARRIVING, CATALOG
 from slackwater.spark_sink.tables.table_access import schema_of_missing
-from slackwater.spark_sink.tables.table_changes import (
-    SOURCE_TABLE_PROPERTY,
-    MergePolicy,
-    MissingColumn,
-)
+from slackwater.spark_sink.tables.table_changes import MergePolicy, MissingColumn
 
 
 class DuckLakeAccess(TransactionAccess[DuckLakeLog]):
     """The TableAccess of a table in a DuckLake."""
+
+    deletes_apart = True
 
     @property
     def remedy(self) -> str:
         """What to do where the table is another's; see TransactionAccess."""
         return "Name a lake of its own for this pipeline, or rename the table"
 
-    def make(
+    def _make_table(
         self,
         schema: pa.Schema,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str],  # noqa: ARG002 - it takes none
         columns: Sequence[Column],  # noqa: ARG002 - it has no keys
     ) -> None:
-        """Make the table, with properties as its options; see TransactionAccess."""
-        source = properties[SOURCE_TABLE_PROPERTY]
-        stated = {PIPELINE_PROPERTY: self._log.pipeline, SOURCE_TABLE_PROPERTY: source}
-        with self._log.altering():
-            if self._table.schema is not None:
-                self._run(f"CREATE SCHEMA IF NOT EXISTS {identifier(self._table.schema)}")
-            self._database.run_with(
-                f"CREATE TABLE {self.name} AS SELECT * FROM {ARRIVING}", (), schema
-            )
-            self._run(f"COMMENT ON TABLE {self.name} IS {literal(json.dumps(stated))}")
+        """Make the table; see TransactionAccess."""
+        self._database.run_with(f"CREATE TABLE {self.name} AS SELECT * FROM {ARRIVING}", (), schema)
 
     def _schema(self) -> pa.Schema:
         """Return the columns; see TransactionAccess."""
@@ -76,24 +63,19 @@ class DuckLakeAccess(TransactionAccess[DuckLakeLog]):
     def _merge_rows(
         self, rows: pa.Table | None, columns: Sequence[Column], policy: MergePolicy
     ) -> None:
-        staged, has_nulls = None, False
-        names: Mapping[str, str] = {}
-        if rows is not None:
-            key = (column.name for column in columns if column.is_key)
-            has_nulls = any(rows.column(name).null_count for name in key)
-            rows, names = staged_rows(rows)
-            # Other tables are merged at the same time.
-            staged = f"temp.staged_{digest(self.name)}"
-            self._database.run_with(
-                f"CREATE TEMP TABLE {staged} AS SELECT * FROM {ARRIVING}",
-                rows.to_batches(),
-                rows.schema,
-            )
-        merge = RowMerge(self.name, staged, names, columns, policy, has_nulls, deletes_apart=True)
-        for statement in merge.statements():
-            self._run(statement)
-        if staged is not None:
-            self._run(f"DROP TABLE {staged}")
+        super()._merge_rows(rows, columns, policy)
+        self._run(f"DROP TABLE IF EXISTS {self._temporary}")
+
+    def _staged(self, rows: pa.RecordBatchReader) -> str:
+        self._database.run_with(
+            f"CREATE TEMP TABLE {self._temporary} AS SELECT * FROM {ARRIVING}", rows, rows.schema
+        )
+        return self._temporary
+
+    @property
+    def _temporary(self) -> str:
+        # Other tables are merged at the same time.
+        return f"temp.staged_{digest(self.name)}"
 
     def maintain(self, keep_s: float | None) -> None:
         """Compact the table, and remove old versions; see TableAccess."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -17,9 +16,8 @@ from slackwater.spark_sink.tables.by_transaction.names import (
     identifier,
     literal,
 )
-from slackwater.spark_sink.tables.by_transaction.row_merge import RowMerge, cast, staged_rows
+from slackwater.spark_sink.tables.by_transaction.row_merge import cast
 from slackwater.spark_sink.tables.by_transaction.transaction_access import TransactionAccess
-from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY
 from slackwater.spark_sink.tables.in_postgresql.column_types import (
     as_texts,
     flat,
@@ -63,6 +61,7 @@ class PostgresqlAccess(TransactionAccess[PostgresqlLog]):
     """The TableAccess of a table in PostgreSQL."""
 
     text_order = ' COLLATE "C"'
+    of_comment = (SOURCE_TABLE_PROPERTY, *PARTITIONING)
 
     @property
     def remedy(self) -> str:
@@ -78,7 +77,6 @@ class PostgresqlAccess(TransactionAccess[PostgresqlLog]):
         self._index = f"slackwater_key_{digest(self.name)}"
         # Of the table as it is, once it is asked for.
         self._key: Sequence[str] | None = None
-        self._casts: Mapping[str, str] = {}
 
     def _schema(self) -> pa.Schema:
         """Return the columns, and keep the types of those that texts are cast to."""
@@ -95,33 +93,25 @@ class PostgresqlAccess(TransactionAccess[PostgresqlLog]):
         )
         return dict(columns)
 
-    def make(
+    def _make_table(
         self, schema: pa.Schema, properties: Mapping[str, str], columns: Sequence[Column]
     ) -> None:
-        """Make the table with the columns of a schema; see create()."""
+        """Make the table; see TransactionAccess."""
         is_changelog = any(pa.types.is_struct(field.type) for field in schema)
         key = [column.name for column in columns if column.is_key and not is_changelog]
         types = types_in_spanner(columns)
         defined = ", ".join(_column(field, key, types) for field in flat(schema))
-        of_comment = (SOURCE_TABLE_PROPERTY, *PARTITIONING)
         parameters = ", ".join(
             f"{identifier(name)} = {literal(value)}"
             for name, value in properties.items()
-            if name not in of_comment
+            if name not in self.of_comment
         )
-        stated = {PIPELINE_PROPERTY: self._log.pipeline} | {
-            name: properties[name] for name in of_comment if name in properties
-        }
         by_time = f" PARTITION BY RANGE ({_TIME})" if PARTITION_BY in properties else ""
-        with self._log.altering():
-            if self._table.schema is not None:
-                self._run(f"CREATE SCHEMA IF NOT EXISTS {identifier(self._table.schema)}")
-            self._run(
-                f"CREATE TABLE {self.name} ({defined}){by_time}"
-                + (f" WITH ({parameters})" if parameters else "")
-            )
-            self._run(f"COMMENT ON TABLE {self.name} IS {literal(json.dumps(stated))}")
-            self._make_key(key)
+        self._run(
+            f"CREATE TABLE {self.name} ({defined}){by_time}"
+            + (f" WITH ({parameters})" if parameters else "")
+        )
+        self._make_key(key)
 
     def _make_key(self, key: Sequence[str], *, is_unique: bool = True) -> None:
         if key:
@@ -218,15 +208,7 @@ class PostgresqlAccess(TransactionAccess[PostgresqlLog]):
         if not has_key:
             index = TableAddress(self._table.schema, self._index)
             self._run(f"DROP INDEX IF EXISTS {index.quoted}")
-        staged, has_nulls = None, False
-        names: Mapping[str, str] = {}
-        if rows is not None:
-            has_nulls = any(rows.column(name).null_count for name in key)
-            rows, names = staged_rows(rows)
-            staged = self._staged(rows.to_reader())
-        merge = RowMerge(self.name, staged, names, columns, policy, has_nulls, self._casts)
-        for statement in merge.statements():
-            self._run(statement)
+        super()._merge_rows(rows, columns, policy)
         if not has_key:
             # Rows that are marked as deleted may have the same of the new key.
             self._make_key(key, is_unique=not policy.are_kept)
