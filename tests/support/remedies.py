@@ -49,7 +49,6 @@ TESTS: Final = {
     ),
     "pause": _QUICK_START,
     "rescan": _MIRRORS,
-    "rescan --stop": _MIRRORS,
     "rescan --stop --table": _MIRRORS,
     "rescan --table": _MIRRORS,
     "resume": _QUICK_START,

@@ -55,7 +55,7 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
     @property
     @abstractmethod
     def remedy(self) -> str:
-        """What to do where the table is another's."""
+        """The remedy where the table is another's."""
 
     def __init__(self, log: L, table: TableAddress) -> None:
         super().__init__(log)

@@ -22,7 +22,7 @@ class DuckLakeAccess(TransactionAccess[DuckLakeLog]):
 
     @property
     def remedy(self) -> str:
-        """What to do where the table is another's; see TransactionAccess."""
+        """The remedy where the table is another's; see TransactionAccess."""
         return "Name a lake of its own for this pipeline, or rename the table"
 
     def _make_table(

@@ -65,7 +65,7 @@ class PostgresqlAccess(TransactionAccess[PostgresqlLog]):
 
     @property
     def remedy(self) -> str:
-        """What to do where the table is another's; see TransactionAccess."""
+        """The remedy where the table is another's; see TransactionAccess."""
         # A table of a named schema has that one, whichever else is searched.
         schema = " or, with options=-csearch_path%3DNAME in path, a schema"
         named = "" if self._table.schema else schema
