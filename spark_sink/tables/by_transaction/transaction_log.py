@@ -212,7 +212,8 @@ class TransactionLog(ABC, Generic[D]):
             source: the full name of the Spanner table.
             low_watermark: of all tables.
         """
-        with self.database.transaction():
+        # Beside neither an epoch nor maintenance.
+        with self.making():
             if self._locked() == low_watermark:
                 [[incomplete]] = self.database.run(
                     f"SELECT incomplete FROM {MARKS} WHERE pipeline = $1", self.pipeline
