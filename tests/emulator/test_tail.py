@@ -6,6 +6,7 @@ import csv
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from typing import Any
 
 import pytest
 import yaml
+from google.api_core.exceptions import InvalidArgument
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 
-from slackwater.demo.load import Load
+from slackwater.demo.load import Load, ddl
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.envelopes.registry import envelopes
@@ -125,6 +127,36 @@ def test_lines_are_the_truth_in_commit_order_and_whole_up_to_each_resolved_line(
     assert sorted(records) == sorted(truth.records)
     assert len(records) > 100
     assert len({p.start_timestamp for p in truth.partitions}) > 1, "no partition churned"
+
+
+@pytest.mark.parametrize("dialect", list(Dialect), ids=str)
+def test_a_stream_with_mutable_key_ranges_is_read_where_the_emulator_has_them(
+    dialect: Dialect, new_database: NewDatabase
+) -> None:
+    """Releases before 1.5.56 refuse the mode, which is then all that is shown here."""
+    *tables, of_all = ddl(dialect)
+    clause = "WITH" if dialect is Dialect.POSTGRESQL else "OPTIONS"
+    try:
+        stream = new_database(
+            dialect, [*tables, f"{of_all} {clause} (partition_mode = 'MUTABLE_KEY_RANGE')"]
+        )
+    except InvalidArgument as refused:
+        assert re.search("partition_mode is unknown|option 'partition_mode'", str(refused))  # noqa: PT017
+        return
+    connection = Connection(stream)
+    start_ns = connection.strong_read_timestamp_ns()
+    load = Load(stream, dialect, seed=7).run(transactions_per_second=20, seconds=6)
+    end_ns = connection.strong_read_timestamp_ns()
+    done = tail(
+        stream,
+        *("--cursor", str(start_ns), "--end-time", format_rfc3339(end_ns)),
+        *("--format", "json", "--envelope", "record"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    records = [json.loads(line)["value"] for line in done.stdout.splitlines()]
+    assert len({record["server_transaction_id"] for record in records}) == load.transactions
+    timestamps = [record["commit_timestamp"] for record in records]
+    assert timestamps == sorted(timestamps)
 
 
 def test_a_tail_goes_on_where_a_resolved_line_says(new_database: NewDatabase) -> None:
