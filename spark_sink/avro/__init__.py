@@ -5,7 +5,7 @@ content in envelopes.
 
 - types: the Avro type of a Spanner type, and the conversion of its values.
 - schemas: the schemas of keys, rows and envelopes.
-- registry: the client of the schema registry.
+- encoding: the binary encoding. registry: the client of the schema registry.
 - wire_format: the bytes of a message.
 - revisions: whether a schema that is there fits messages, and the revision of it that does.
 - messages: the steps above for an epoch's rows. registered_messages: those with a registry.

@@ -5,7 +5,6 @@ Confluent's documentation of the Schema Registry defines it.
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 
 import fastavro
 
+from slackwater.spark_sink.avro.encoding import avro_bytes
 from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
 from slackwater.spark_sink.avro.types import avro_converter, avro_name
 from slackwater.spark_sink.envelopes.envelope import Envelope
@@ -100,10 +100,7 @@ def encode(number: int | None, schema: Any, value: Any) -> bytes | None:
     """
     if number is None or value is None:
         return None
-    out = io.BytesIO()
-    out.write(number_bytes(number))
-    fastavro.schemaless_writer(out, schema, value)
-    return out.getvalue()
+    return number_bytes(number) + avro_bytes(schema, value)
 
 
 def number_bytes(number: int) -> bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import fastavro
 
+from slackwater.spark_sink.avro.encoding import avro_bytes
 from slackwater.spark_sink.avro.types import avro_name
 from slackwater.spark_sink.connect.converter import Converter, Write
 from slackwater.spark_sink.envelopes.avro_fields import Schema, nullable
@@ -29,14 +30,7 @@ def _text(schema: ConnectSchema) -> str:
 
 
 def _writer(schema: ConnectSchema) -> Write:
-    parsed = fastavro.parse_schema(avro_of_connect(schema))
-
-    def write(value: Any) -> bytes:
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, parsed, value)
-        return out.getvalue()
-
-    return write
+    return partial(avro_bytes, fastavro.parse_schema(avro_of_connect(schema)))
 
 
 def _field(schema: Mapping[str, Any], defined: set[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import fastavro
 
+from slackwater.spark_sink.avro.encoding import avro_bytes
 from slackwater.spark_sink.avro.revisions import fit_of
 from slackwater.spark_sink.envelopes.avro_fields import Schema
 from slackwater.spark_sink.errors import SchemaRefusedError
@@ -47,9 +48,7 @@ class TopicSchema:
             text = io.StringIO()
             fastavro.json_writer(text, schema, [value])
             return text.getvalue().encode()
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, schema, value)
-        return out.getvalue()
+        return avro_bytes(schema, value)
 
 
 @dataclass(frozen=True, slots=True)
