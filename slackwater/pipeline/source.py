@@ -182,9 +182,13 @@ def check_new(settings: Settings, source: SourceHandle) -> StartTooOldError | No
 
 
 def _may_have_begun(settings: Settings) -> bool:
-    """Return False if there is neither a position in the store nor a checkpoint on a disk."""
+    """Return False if store and output are new, and no disk has a checkpoint."""
     path = settings.sink.checkpoint.removeprefix("file://")
-    return not is_new(settings) or "://" in path or Path(path).exists()
+    if not is_new(settings) or "://" in path or Path(path).exists():
+        return True
+    place = settings.sink.make_place()
+    with place.translating():
+        return bool(place.names())
 
 
 def check_omissions(settings: Settings, source: SourceHandle) -> None:

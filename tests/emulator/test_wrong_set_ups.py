@@ -80,7 +80,12 @@ def test_check_names_no_start_wrong_from_which_the_pipeline_has_gone_on(
     values = services.settings(stream, folder, "1999-01-01T00:00:00Z")
     config = folder / "slackwater.yaml"
     config.write_text(yaml.safe_dump(values))
-    assert "wrong start: " in slackwater("check", "-c", str(config)).stdout
-    Path(values["sink"]["checkpoint"]).mkdir()
-    said = slackwater("check", "-c", str(config)).stdout
-    assert "ok    start: 1999-01-01T00:00:00Z, too old by now" in said
+    checkpoint, output = (Path(values["sink"][name]) for name in ("checkpoint", "path"))
+    for present in ((), (checkpoint,), (output / "_watermarks",)):
+        for path in present:
+            path.mkdir(parents=True)
+        said = slackwater("check", "-c", str(config)).stdout
+        assert ("wrong start: " in said) is not bool(present)
+        assert ("ok    start: 1999-01-01T00:00:00Z, too old by now" in said) is bool(present)
+        for path in present:
+            path.rmdir()
