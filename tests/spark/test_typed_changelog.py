@@ -53,7 +53,9 @@ class Epochs:
             at = START + timedelta(seconds=number)
             sink.publish(self._session, number, summary, at)
             sink._maintenance.wait()
-            assert sink.position(self._session) == OutputPosition(at, None, "orders")
+            assert sink.position(self._session) == OutputPosition(
+                at, None, "orders", has_tables=True
+            )
 
     def rows(self, table: str = "sales.Orders") -> list[dict[str, Any]]:
         return sorted(rows_in(self.path / table), key=lambda row: row["commit_timestamp"])
