@@ -78,6 +78,13 @@ def consistent(request: pytest.FixtureRequest) -> DatabasePlace:
     return place
 
 
+@pytest.fixture(params=TRANSACTIONS)
+def in_transactions(request: pytest.FixtureRequest) -> DatabasePlace:
+    """Return a place of mirrors whose epochs are transactions."""
+    place: DatabasePlace = request.getfixturevalue(request.param)
+    return place
+
+
 def test_one_owner_writes_each_epoch_once(place: DatabasePlace) -> None:
     require_one_owner(place.spark, place.sink(), place.sink())
     assert place.ids() == [2, 3, 4, 5, 6, 7]
@@ -226,46 +233,40 @@ def test_a_mirror_that_is_not_there_has_nothing_to_verify(consistent: DatabasePl
     assert read_mirror(consistent.spark, sink._place("Keys"), sink._format) is not None
 
 
-@pytest.mark.parametrize("kind", TRANSACTIONS)
 def test_a_key_whose_case_has_changed_is_compared_by_the_mirrors_name(
-    request: pytest.FixtureRequest, kind: str
+    in_transactions: DatabasePlace,
 ) -> None:
-    place: DatabasePlace = request.getfixturevalue(kind)
-    sink, tasks = place.owner()
+    sink, tasks = in_transactions.owner()
     tasks.write(1, inserts(1, 2, 3, at=1))
-    rows = sink._table(place.spark, TABLE).current_rows(RowRange("ID", 2, None))
+    rows = sink._table(in_transactions.spark, TABLE).current_rows(RowRange("ID", 2, None))
     assert sorted(row["Id"] for row in rows.collect()) == [2, 3]
 
 
-@pytest.mark.parametrize("kind", TRANSACTIONS)
 def test_a_table_that_is_complete_is_stated_without_a_further_epoch(
-    request: pytest.FixtureRequest, kind: str
+    in_transactions: DatabasePlace,
 ) -> None:
-    place: DatabasePlace = request.getfixturevalue(kind)
-    sink, tasks = place.owner()
+    sink, tasks = in_transactions.owner()
     sink.leave_unpublished(frozenset({TABLE, "Keys"}))
     tasks.write(1, *of_two_tables(1))
 
     def stated(table: str) -> bool:
-        return read_mirror(place.spark, sink._place(table), sink._format) is not None
+        return read_mirror(in_transactions.spark, sink._place(table), sink._format) is not None
 
     assert (stated(TABLE), stated("Keys")) == (False, False)
     # The next epoch states it itself.
-    sink.publish_complete(place.spark, TABLE, low_watermark(2))
+    sink.publish_complete(in_transactions.spark, TABLE, low_watermark(2))
     assert not stated(TABLE)
-    sink.publish_complete(place.spark, TABLE, low_watermark(1))
+    sink.publish_complete(in_transactions.spark, TABLE, low_watermark(1))
     assert (stated(TABLE), stated("Keys")) == (True, False)
 
 
-@pytest.mark.parametrize("kind", TRANSACTIONS)
 def test_without_its_log_the_output_ends_where_the_database_says(
-    request: pytest.FixtureRequest, kind: str
+    in_transactions: DatabasePlace,
 ) -> None:
     """The database was restored, and the disk with checkpoint and log is gone."""
-    place: DatabasePlace = request.getfixturevalue(kind)
-    place.owner()[1].write(1, *of_two_tables(1))
-    shutil.rmtree(place.log_folder)
-    position = place.sink().position(place.spark)
+    in_transactions.owner()[1].write(1, *of_two_tables(1))
+    shutil.rmtree(in_transactions.log_folder)
+    position = in_transactions.sink().position(in_transactions.spark)
     assert (position.complete, position.begun) == (low_watermark(1), None)
 
 
