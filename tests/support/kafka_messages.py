@@ -97,7 +97,8 @@ def read_message(message: Message, envelope: str, decode: Decode = json.loads) -
     table = str(message.topic()).rpartition(".")[2]
     columns: Any = [] if key is None else decode(key)
     if isinstance(columns, dict):
-        columns = [columns[name] for name in KEYS[table]]
+        # In Protobuf a zero is not there.
+        columns = [columns[name] or 0 for name in KEYS[table]]
     if envelope in ("wrapped", "row", "key_only"):
         updated = (apart or {}).get("updated")
         committed_ns = None if updated is None else int(updated.partition(".")[0])
@@ -118,7 +119,6 @@ def _place(value: Mapping[str, Any], envelope: str) -> tuple[Hashable, int]:
             return (transaction, int(sequence), number), _ns(value["source_timestamp"])
         case "debezium":
             source = value["source"]
-            # In Protobuf a zero is not there.
             number = source["mod_number"] or 0
             return (source["server_transaction_id"], int(source["sequence"]), number), source[
                 "ts_ns"
