@@ -214,10 +214,10 @@ class ResumePoint:
             names = place.names()
         if any(not name.startswith(("_", ".")) for name in names):
             return True
-        are_rows_there = isinstance(sink, TableSettings) and (
+        is_of_files = isinstance(sink, TableSettings) and (
             sink.catalog is None and sink.format not in DATABASES
         )
-        return False if are_rows_there else None
+        return False if is_of_files else None
 
     def _own_checkpoint(self) -> Checkpoint | None:
         folder = self._settings.sink.checkpoint

@@ -189,7 +189,7 @@ class Mirrors(ManagedTables[MirrorTable]):
         Raises:
             TableRecreatedError: a table was made again, and its mirror is not to be cleared.
         """
-        recreated, self._recreated = self._recreated, RecreatedTables()
+        recreated = self._own_recreated(spark)
         changes = cache(partial(self._staging.read_staged, spark, epoch_id))
         small = None if recreated.tables or recreated.columns else self._small(epoch_id, summary)
         changed = self._merge(
@@ -359,13 +359,26 @@ class Mirrors(ManagedTables[MirrorTable]):
             return {}
         return self._corrections.pop_for_epoch(changed, others, watermark)
 
+    def _own_recreated(self, spark: SparkSession) -> RecreatedTables:
+        """Return, and forget, what was made again and has a mirror of this pipeline's.
+
+        A database may have another's table of the name.
+        """
+        recreated, self._recreated = self._recreated, RecreatedTables()
+        if not (recreated.tables or recreated.columns):
+            return recreated
+        existing = set(self._existing_tables(spark))
+        tables, columns = recreated.tables.items(), recreated.columns.items()
+        return RecreatedTables(
+            {table: at for table, at in tables if table in existing},
+            {column: at for column, at in columns if column[0] in existing},
+        )
+
     def _cleared(
         self, spark: SparkSession, recreated: RecreatedTables, watermark: datetime
     ) -> dict[str, datetime]:
         """Return the tables whose mirrors hold rows of a former table, and until when."""
-        # A database may have another's table of the name.
-        existing = self._existing_tables(spark) if recreated.tables else ()
-        cleared = {table: at for table, at in recreated.tables.items() if table in existing}
+        cleared = dict(recreated.tables)
         if not self._delete_policy.are_cleared:
             for table, at in cleared.items():
                 # Otherwise it was created in this epoch, and the epoch is replayed.
@@ -381,10 +394,9 @@ class Mirrors(ManagedTables[MirrorTable]):
 
     def _renewed(self, spark: SparkSession, recreated: RecreatedTables) -> dict[str, list[Column]]:
         """Return the columns in mirrors that hold values of a former column, by table."""
-        existing = self._existing_tables(spark) if recreated.columns else ()
         renewed = {
             table: former_columns(self._table(spark, table).columns(), table, recreated)
-            for table in {table for table, _ in recreated.columns}.intersection(existing)
+            for table in {table for table, _ in recreated.columns}
         }
         return {table: columns for table, columns in renewed.items() if columns}
 

@@ -8,7 +8,7 @@ epochs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -65,7 +65,7 @@ class NewTables:
         if time.monotonic() - self._looked_s < self._every_s:
             return []
         try:
-            now = {table.name for table in self._tables_at(end_ns)}
+            now = frozenset(table.name for table in self._tables_at(end_ns))
         except ReaderError as error:
             if time.time_ns() - end_ns < VERSIONS_KEPT_NS:
                 raise
@@ -76,18 +76,18 @@ class NewTables:
         if self._seen is None:
             self._seen = read_seen_tables(self._store, self._pipeline)
         before = self._first(now) if self._seen is None else self._seen
-        if self._seen == frozenset(now):
+        if now == self._seen:
             return []
         requests = [
             Rescan(self._pipeline, name, time.time_ns(), NEW_TABLE) for name in sorted(now - before)
         ]
         record_seen_tables(self._store, self._pipeline, now, requests, generation=self._generation)
-        self._seen = frozenset(now)
+        self._seen = now
         for request in requests:
             _log.info("the change stream watches a new table", table=request.table)
         return requests
 
-    def _first(self, now: Collection[str]) -> frozenset[str]:
+    def _first(self, now: frozenset[str]) -> frozenset[str]:
         """Return the tables that are not new at the first poll.
 
         They are those of the initial scan, if the pipeline begins with this epoch: the stream may
@@ -96,6 +96,6 @@ class NewTables:
         name = self._pipeline
         scan, pipeline = read_scan(self._store, name), self._store.pipeline(name)
         if scan is None or pipeline is None:
-            return frozenset(now)
+            return now
         has_epochs = (pipeline.low_watermark_ns or 0) > scan[0].at_ns
-        return frozenset(now if has_epochs else tables_from_json(scan[0].tables))
+        return now if has_epochs else frozenset(tables_from_json(scan[0].tables))

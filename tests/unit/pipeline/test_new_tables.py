@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,16 +28,11 @@ def test_an_epoch_that_nobody_has_looked_at_is_not_published_unless_it_is_long_p
     assert new.request_new(time.time_ns() - seconds_to_ns(7_200)) == []
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
-    opened.ensure_pipeline("orders", "source")
-    yield opened
-    opened.close()
-
-
-def test_tables_that_come_after_the_stream_has_watched_none_are_new(store: Store) -> None:
+def test_tables_that_come_after_the_stream_has_watched_none_are_new(
+    orders_store: Store,
+) -> None:
     """Their rows and changes of the meantime are in no epoch."""
+    store = orders_store
     lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
     assert lease is not None
     watched: list[str] = []
