@@ -1,0 +1,83 @@
+"""The service behind gRPC, in a thread or in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.synthetic.bigtable.history import History
+from tests.synthetic.bigtable.service import BigtableService, Disturbance
+from tests.synthetic.grpc_over_h2 import GrpcServer, Stream
+
+# Long enough that few messages go out alone when changes come by the thousand a second.
+_DELAY_US = 20_000
+
+
+class SyntheticBigtable:
+    """`with SyntheticBigtable(history) as server: ... server.host`.
+
+    Args:
+        history: at the times of the real clock; or the service over one.
+        faults: break calls.
+    """
+
+    def __init__(
+        self, history: History | BigtableService, faults: Disturbance | None = None
+    ) -> None:
+        if isinstance(history, History):
+            history = BigtableService(history, clock_us=now_us, faults=faults, delay_us=_DELAY_US)
+        streams: dict[str, Stream] = {
+            "GenerateInitialChangeStreamPartitions": history.generate,
+            "ReadChangeStream": history.read,
+        }
+        self._server = GrpcServer({"PingAndWarm": lambda request: b""}, streams)
+
+    @property
+    def host(self) -> str:
+        """Host and port."""
+        return self._server.host
+
+    def __enter__(self) -> SyntheticBigtable:
+        self._server.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.stop()
+
+
+def now_us() -> int:
+    """Return the real clock's time."""
+    return time.time_ns() // 1_000
+
+
+@contextmanager
+def bigtable_process(
+    make: Callable[[], History], faults: Disturbance | None = None
+) -> Iterator[str]:
+    """The server in a process of its own, which outlives the pipelines of a test; its host.
+
+    Args:
+        make: returns the history there, which may be too large to send.
+        faults: break calls.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(make, faults, theirs), daemon=True)
+    process.start()
+    # Or nobody would notice that the process has died.
+    theirs.close()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send(None)
+        process.join(10)
+        process.kill()
+
+
+def _serve(make: Callable[[], History], faults: Disturbance | None, pipe: Any) -> None:
+    with SyntheticBigtable(make(), faults) as server:
+        pipe.send(server.host)
+        pipe.recv()
