@@ -22,7 +22,7 @@ from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch import Cut, watermark_for_end
 from slackwater.scheduler.errors import AuditError, OptionError
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import EARLIEST, NOW, AuditMode, Proof
 from slackwater.scheduler.start_position import first_watermark_ns, require_readable
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 SLICE_NS_MIN: Final = NANOSECONDS_PER_SECOND
 
 
-def require_bounds(options: SourceOptions) -> None:
+def require_bounds(options: StreamOptions) -> None:
     """Check that a read has a start and an end.
 
     Raises:
@@ -59,7 +59,7 @@ def require_bounds(options: SourceOptions) -> None:
         )
 
 
-def cut_to_read(options: SourceOptions, source: ChangeSource) -> Cut:
+def cut_to_read(options: StreamOptions, source: ChangeSource) -> Cut:
     """Return the cut from the options' start to their end.
 
     Raises:
@@ -109,7 +109,7 @@ def slices(cut: Cut, *, count_max: int) -> list[Cut]:
 
 
 def read_slice(
-    cut: Cut, options: SourceOptions, source: ChangeSource, store: Store
+    cut: Cut, options: StreamOptions, source: ChangeSource, store: Store
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a slice, in batches of the output's schema, and audit it.
 

@@ -78,16 +78,8 @@ class PartitionQueries(Protocol):
         """
 
 
-class ChangeSource(PartitionQueries, Protocol):
-    """All that planning needs of a source of change records."""
-
-    @property
-    def partition_mode(self) -> PartitionMode:
-        """The way in which its partitions follow the keys."""
-
-    @property
-    def read_functions(self) -> Sequence[str]:
-        """The read functions whose records together are the stream's, as in PartitionKey."""
+class ReadableSource(Protocol):
+    """The part of any source that planning needs: its clock, and its partitions at a time."""
 
     def check(self) -> None:
         """Check that the source exists and can be read; a new pipeline starts with it.
@@ -105,16 +97,8 @@ class ChangeSource(PartitionQueries, Protocol):
             ReaderError: the source does not answer.
         """
 
-    def partitions_alive(
-        self, at_ns: int, functions: Sequence[str] | None = None
-    ) -> Sequence[Partition]:
-        """Return the partitions alive at a time, as partitions that start there.
-
-        A read function that did not exist then has those that it began with.
-
-        Args:
-            at_ns: the time.
-            functions: only the partitions of these read functions; None for all.
+    def partitions_alive(self, at_ns: int) -> Sequence[object]:
+        """Return the partitions from which all records after a time can be read.
 
         Raises:
             StartTooOldError: the time lies before the retention or the stream's creation.
@@ -129,4 +113,31 @@ class ChangeSource(PartitionQueries, Protocol):
 
         Raises:
             ReaderError: the source does not answer.
+        """
+
+
+class ChangeSource(PartitionQueries, ReadableSource, Protocol):
+    """All that planning needs of a source of change records with a lineage of partitions."""
+
+    @property
+    def partition_mode(self) -> PartitionMode:
+        """The way in which its partitions follow the keys."""
+
+    @property
+    def read_functions(self) -> Sequence[str]:
+        """The read functions whose records together are the stream's, as in PartitionKey."""
+
+    def partitions_alive(
+        self, at_ns: int, functions: Sequence[str] | None = None
+    ) -> Sequence[Partition]:
+        """Return the partitions alive at a time, as partitions that start there.
+
+        A read function that did not exist then has those that it began with.
+
+        Args:
+            at_ns: the time.
+            functions: only the partitions of these read functions; None for all.
+
+        Raises:
+            StartTooOldError, StartInFutureError, ReaderError: see ReadableSource.
         """

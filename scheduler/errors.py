@@ -6,6 +6,7 @@ SchedulerError
 |- CheckpointLostError    user: the pipeline has committed epochs, the checkpoint is empty
 |- CheckpointBehindError  user: epochs that the checkpoint does not have were committed
 |- WatermarkRegressionError user: an epoch would end before it starts
+|- PositionsLostError    user: the metadata store lost where a table of Bigtable is read on
 `- AuditError             world: an epoch breaks what the change stream promises
 """
 
@@ -77,4 +78,15 @@ class AuditError(SchedulerError):
             f"the audit stopped an epoch before its commit: {'; '.join(broken)}.",
             "The epoch is read again; if it fails again, report it. To continue anyway, set"
             " epoch.audit: log",
+        )
+
+
+class PositionsLostError(SchedulerError, UserError):
+    """The metadata store has no continuation tokens for an epoch's start: it was lost."""
+
+    def __init__(self, pipeline: str, low_watermark: str) -> None:
+        super().__init__(
+            f"the metadata store has no positions of pipeline {pipeline!r} at {low_watermark}.",
+            "Restore it. Or go on by time: `slackwater run --from-watermark last`; changes about"
+            " that time may then come twice",
         )

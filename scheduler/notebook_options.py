@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from slackwater.scheduler.errors import OptionError
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.source_settings import NotebookOptions, options_of
 from slackwater.setting_values import Section, reason_of
 
 S = TypeVar("S", bound=Section)
 
 
-def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
+def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> StreamOptions:
     """Return the options of spark.readStream or spark.read, checked.
 
     Args:

@@ -10,7 +10,7 @@ import base64
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.scheduler.epoch_span import SpanTarget
@@ -20,12 +20,23 @@ from slackwater.sealing import seal
 _HANDED_OVER: Final = "handed_over"
 
 
+class Address(Protocol):
+    """The address of what is read."""
+
+    @property
+    def path(self) -> str:
+        """The text that identifies it."""
+
+
+A = TypeVar("A", bound=Address)
+
+
 @dataclass(frozen=True, slots=True)
-class SourceOptions:
+class SourceOptions(Generic[A]):
     """The values that a reader of the Spark source works with.
 
     Attributes:
-        change_stream: the change stream to read.
+        change_stream: the change stream to read: of Spanner's, or a table's of Bigtable's.
         pipeline: keys the metadata store.
         state_url: SQLAlchemy URL of the metadata store, which may be sealed.
         keep_ns: how long finished partitions are kept in the store.
@@ -50,9 +61,10 @@ class SourceOptions:
         caught_up_at_ns: the last low watermark, unless tables are being read again; None for none.
         begun_epoch_ns: where the next epoch has to end, because some of the output's tables have
             it; None if there is no such epoch.
+        written_ns: the low watermark of the output's last epoch, if the caller knows it.
     """
 
-    change_stream: ChangeStream
+    change_stream: A
     pipeline: str
     state_url: str
     keep_ns: int
@@ -73,9 +85,14 @@ class SourceOptions:
     checkpoint_ns: int | None = None
     caught_up_at_ns: int | None = None
     begun_epoch_ns: int | None = None
+    written_ns: int | None = None
 
 
-def hand_over(options: SourceOptions) -> dict[str, str]:
+# Those of a change stream of Spanner's.
+StreamOptions = SourceOptions[ChangeStream]
+
+
+def hand_over(options: SourceOptions[Any]) -> dict[str, str]:
     """Return the option by which the program's own queries get values.
 
     The store's URL may hold a password, and Spark shows options: it is sealed.

@@ -20,7 +20,7 @@ from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS
 from slackwater.scheduler.directed_read import parse_directed_read
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import SourceOptions, StreamOptions
 from slackwater.scheduler.read_options import (
     EARLIEST,
     NOW,
@@ -287,7 +287,7 @@ def options_of(
     keep_ms: int,
     traces: bool,
     records_epochs: bool,
-) -> SourceOptions:
+) -> StreamOptions:
     """Return the options of the Spark source's readers.
 
     Args:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from slackwater.reader.errors import StartInFutureError
 from slackwater.scheduler import epoch
-from slackwater.scheduler.change_source import ChangeSource
+from slackwater.scheduler.change_source import ReadableSource
 from slackwater.scheduler.read_options import EARLIEST, NOW
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339
 
 
-def first_watermark_ns(start: str | int, source: ChangeSource) -> int:
+def first_watermark_ns(start: str | int, source: ReadableSource) -> int:
     """Return the low watermark after which the pipeline's first records come.
 
     Args:
@@ -36,7 +36,7 @@ def first_watermark_ns(start: str | int, source: ChangeSource) -> int:
     return start_ns
 
 
-def check_start(start: str | int, source: ChangeSource) -> None:
+def check_start(start: str | int, source: ReadableSource) -> None:
     """Check that the change stream can be read from the start.
 
     Raises:
@@ -47,7 +47,7 @@ def check_start(start: str | int, source: ChangeSource) -> None:
     require_readable(first_watermark_ns(start, source), source)
 
 
-def require_readable(watermark_ns: int, source: ChangeSource) -> None:
+def require_readable(watermark_ns: int, source: ReadableSource) -> None:
     """Check that the change stream can be read from a low watermark.
 
     Raises:
@@ -56,7 +56,7 @@ def require_readable(watermark_ns: int, source: ChangeSource) -> None:
     source.partitions_alive(watermark_ns)
 
 
-def earliest_watermark_ns(source: ChangeSource) -> int:
+def earliest_watermark_ns(source: ReadableSource) -> int:
     """Return the earliest low watermark from which all records can be read.
 
     Raises:

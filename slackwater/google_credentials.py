@@ -21,6 +21,11 @@ SPANNER_SCOPES: Final = (
     "https://www.googleapis.com/auth/spanner.data",
     "https://www.googleapis.com/auth/spanner.admin",
 )
+# The second one is for the properties of a table's change stream.
+BIGTABLE_SCOPES: Final = (
+    "https://www.googleapis.com/auth/bigtable.data.readonly",
+    "https://www.googleapis.com/auth/bigtable.admin.table",
+)
 _TO_IMPERSONATE: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
 

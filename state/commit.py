@@ -14,6 +14,7 @@ from slackwater.state.confirmation import confirm
 from slackwater.state.lineage_rows import key_conditions, replace_lineage
 from slackwater.state.models import Partition
 from slackwater.state.plans import delete_plans, is_sealed
+from slackwater.state.positions import confirm_positions, forget_positions
 from slackwater.state.store import Store
 from slackwater.state.tables import epochs, partitions, pipelines, plans
 from slackwater.state.transaction import Transaction, locking
@@ -52,6 +53,7 @@ def commit_epoch(
             return False
         _set_low_watermark(connection, pipeline, watermark_ns)
         _confirm(connection, pipeline, plan)
+        confirm_positions(connection, pipeline, plan.plan_id, watermark_ns)
         return True
 
     return store.write(work)
@@ -88,6 +90,7 @@ def restart_at(
     def work(connection: sa.Connection) -> None:
         Transaction(connection).require_generation(pipeline, generation)
         replace_lineage(connection, pipeline, alive, mode)
+        forget_positions(connection, pipeline)
         of_pipeline = sa.select(plans.c.plan_id).where(plans.c.pipeline == pipeline)
         delete_plans(connection, list(connection.execute(of_pipeline).scalars()))
         connection.execute(

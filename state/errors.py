@@ -10,6 +10,7 @@ StateError
 |- PlanMissingError      world: the store went back, or the tasks reach another one
 |- LineageMissingError   world: the lineage was replaced under a task that was still running
 |- StoreBehindError      world: the store has gone back to an earlier state
+|- AlreadySealedError    world: another attempt at a task was sealed
 |- LeaseLostError        world: the pipeline has another owner now
 |- ContradictionError    world: two different ends of one partition were seen
 `- ScanIncompleteError   user: a scan was to end before all of it was in the output
@@ -61,6 +62,10 @@ class LineageMissingError(StateError):
 
 class StoreBehindError(StateError):
     """The store went back to an earlier state, as by a failover: the epoch is planned again."""
+
+
+class AlreadySealedError(StateError):
+    """Another attempt at a task was sealed, and reads differ: the epoch is planned again."""
 
 
 class LeaseLostError(StateError):

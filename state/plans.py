@@ -20,6 +20,7 @@ from slackwater.state.tables import (
     plan_open_queries,
     plan_partial_transactions,
     plan_partition_load,
+    plan_positions,
     plan_task_metrics,
     plan_tasks,
     plans,
@@ -36,6 +37,7 @@ _OF_A_PLAN: Final = (
     plan_open_queries,
     plan_partial_transactions,
     plan_partition_load,
+    plan_positions,
     plan_task_metrics,
     plan_tasks,
     plans,
@@ -43,7 +45,12 @@ _OF_A_PLAN: Final = (
 
 
 def begin_plan(
-    store: Store, plan: Plan, *, tasks: int, claims: Sequence[tuple[PartitionKey, int]] = ()
+    store: Store,
+    plan: Plan,
+    *,
+    tasks: int,
+    claims: Sequence[tuple[PartitionKey, int]] = (),
+    repeats: str | None = None,
 ) -> None:
     """Add a plan and its tasks to the store, and remove the plans before the previous one.
 
@@ -54,6 +61,7 @@ def begin_plan(
         plan: the plan.
         tasks: the number of its tasks.
         claims: the roots that it reads from their starts, each with the number of its task.
+        repeats: a plan of the same cut whose epoch was written, and whose positions this one has.
 
     Raises:
         LeaseLostError: the pipeline has another owner now.
@@ -86,15 +94,9 @@ def begin_plan(
         ]
         if rows_of_claims:
             connection.execute(sa.insert(plan_claims), rows_of_claims)
-        planned = pipelines.c.planned_watermark_ns
-        connection.execute(
-            sa.update(pipelines)
-            .where(
-                pipelines.c.name == plan.pipeline,
-                sa.or_(planned.is_(None), planned < plan.end_ns),
-            )
-            .values(planned_watermark_ns=plan.end_ns)
-        )
+        if repeats is not None:
+            _copy_positions(connection, repeats, plan.plan_id)
+        _raise_planned_watermark(connection, plan)
         _remove_old_plans(connection, plan, number)
 
     store.write(work)
@@ -115,6 +117,28 @@ def _remove_old_plans(connection: sa.Connection, plan: Plan, number: int) -> Non
         )
     ).scalars()
     delete_plans(connection, list(old))
+
+
+def _raise_planned_watermark(connection: sa.Connection, plan: Plan) -> None:
+    planned = pipelines.c.planned_watermark_ns
+    connection.execute(
+        sa.update(pipelines)
+        .where(
+            pipelines.c.name == plan.pipeline,
+            sa.or_(planned.is_(None), planned < plan.end_ns),
+        )
+        .values(planned_watermark_ns=plan.end_ns)
+    )
+
+
+def _copy_positions(connection: sa.Connection, plan_id: str, to_plan: str) -> None:
+    """Give a plan the positions of another one of its cut."""
+    c = plan_positions.c
+    columns = ["task", "attempt", "partitions", "positions"]
+    rows = sa.select(sa.literal(to_plan), *(c[name] for name in columns)).where(
+        c.plan_id == plan_id
+    )
+    connection.execute(sa.insert(plan_positions).from_select(["plan_id", *columns], rows))
 
 
 def delete_plans(connection: sa.Connection, plan_ids: Collection[str]) -> None:

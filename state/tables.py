@@ -180,6 +180,29 @@ plan_open_queries = sa.Table(
     sa.Column("stalls", sa.BigInteger, nullable=False),
 )
 
+# Where the partitions of Bigtable's are read on after a plan's tasks, in the words of
+# reader.bigtable.positions; one attempt at a task has sealed it.
+plan_positions = sa.Table(
+    "plan_positions",
+    metadata,
+    sa.Column("plan_id", _PLAN, primary_key=True),
+    sa.Column("task", sa.Integer, primary_key=True),
+    sa.Column("attempt", _PLAN, nullable=False),
+    sa.Column("partitions", sa.BigInteger, nullable=False),
+    sa.Column("positions", sa.Text, nullable=False),
+)
+
+# The same after the last epoch committed, or at the start.
+positions = sa.Table(
+    "positions",
+    metadata,
+    sa.Column("pipeline", _NAME, primary_key=True),
+    sa.Column("task", sa.Integer, primary_key=True),
+    sa.Column("low_watermark_ns", sa.BigInteger, nullable=False),
+    sa.Column("partitions", sa.BigInteger, nullable=False),
+    sa.Column("positions", sa.Text, nullable=False),
+)
+
 # Cuts of which an attempt has failed the audit, until the next epoch is planned.
 failed_audits = sa.Table(
     "failed_audits",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -46,10 +47,15 @@ class ChannelCredentials:
     gRPC keeps those with which a channel was opened. So when certificates are renewed, the next
     calls need another channel: the old one would show the expired certificate as soon as it had to
     connect again.
+
+    Args:
+        endpoint: the server.
+        scopes: of the tokens that are sent to it.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, scopes: Sequence[str] = SPANNER_SCOPES) -> None:
         self._endpoint = endpoint
+        self._scopes = scopes
         self._lock = threading.Lock()
         self._seen: tuple[tuple[int, ...], ...] | None = None
         self._warned_of: tuple[tuple[int, ...], ...] | None = None
@@ -73,7 +79,7 @@ class ChannelCredentials:
 
     def _make(self, versions: tuple[tuple[int, ...], ...]) -> None:
         try:
-            self._made = _channel_credentials(self._endpoint)
+            self._made = _channel_credentials(self._endpoint, self._scopes)
         except (TlsFileError, GoogleAuthError) as error:
             if self._seen is None:
                 raise
@@ -86,13 +92,15 @@ class ChannelCredentials:
             self._seen = versions
 
 
-def _channel_credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
+def _channel_credentials(
+    endpoint: Endpoint, scopes: Sequence[str]
+) -> grpc.ChannelCredentials | None:
     if endpoint.plaintext:
         return None
     tls = grpc.ssl_channel_credentials(*_checked_files(endpoint))
     if endpoint.anonymous:
         return tls
-    return grpc.composite_channel_credentials(tls, call_credentials(endpoint, SPANNER_SCOPES))
+    return grpc.composite_channel_credentials(tls, call_credentials(endpoint, scopes))
 
 
 def _checked_files(endpoint: Endpoint) -> tuple[bytes | None, bytes | None, bytes | None]:

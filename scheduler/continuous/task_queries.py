@@ -10,7 +10,7 @@ from slackwater.scheduler.continuous.follower import Wanted
 from slackwater.scheduler.continuous.frames import FollowedStream
 from slackwater.scheduler.continuous.reader_client import ReaderClient
 from slackwater.scheduler.lineage import query_start_ns
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import Reading
 from slackwater.scheduler.spanner_source import SpannerSource
@@ -19,7 +19,7 @@ _READER: Final = ReaderClient()
 
 
 def task_queries(
-    source: SpannerSource, task: Task, options: SourceOptions, reader: Reader = _READER
+    source: SpannerSource, task: Task, options: StreamOptions, reader: Reader = _READER
 ) -> PartitionQueries:
     """Return the source of a task's records.
 

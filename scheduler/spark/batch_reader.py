@@ -19,9 +19,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from slackwater.reader.database.change_stream_info import ChangeStreamInfo
 from slackwater.scheduler.batch_read import cut_to_read, read_slice, require_bounds, slices
 from slackwater.scheduler.epoch import Cut
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.spanner_source import SpannerSource
-from slackwater.scheduler.spark.stream_reader import ToRows, connection_of
+from slackwater.scheduler.spark.epochs_reader import ToRows
+from slackwater.scheduler.spark.stream_reader import connection_of
 from slackwater.state.store import Store
 from slackwater.worker_errors import encoded_errors
 
@@ -43,7 +44,7 @@ class SpannerChangesBatchReader(DataSourceReader):
         to_rows: makes the query's rows of data change records; None if they are its rows.
     """
 
-    def __init__(self, options: SourceOptions, to_rows: ToRows | None = None) -> None:
+    def __init__(self, options: StreamOptions, to_rows: ToRows | None = None) -> None:
         require_bounds(options)
         self._options = options
         self._to_rows = to_rows

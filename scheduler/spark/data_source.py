@@ -15,12 +15,13 @@ from pyspark.sql.types import StructType
 
 from slackwater.reader.schema import SCHEMA, ddl
 from slackwater.scheduler.errors import OptionError
-from slackwater.scheduler.options import SourceOptions, from_option
+from slackwater.scheduler.options import StreamOptions, from_option
 from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
     from slackwater.scheduler.spark.batch_reader import SpannerChangesBatchReader
-    from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader, ToRows
+    from slackwater.scheduler.spark.epochs_reader import ToRows
+    from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
 
 FORMAT: Final = "spanner_changes"
 
@@ -81,8 +82,8 @@ class SpannerChangesDataSource(DataSource):
         return rows_of_table(self._options.table, schema)
 
 
-def _values(options: dict[str, str]) -> SourceOptions:
-    handed_over: SourceOptions | None = from_option(options)
+def _values(options: dict[str, str]) -> StreamOptions:
+    handed_over: StreamOptions | None = from_option(options)
     if handed_over is not None:
         return handed_over
     # With pydantic, which the program's own queries do without.

@@ -12,8 +12,9 @@ from slackwater.reader.database.snapshot_read import snapshot_part
 from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.transport.connection import PartitionedRead
+from slackwater.scheduler.spark.epochs_reader import ToRows
 from slackwater.scheduler.spark.scan_options import ScanOptions
-from slackwater.scheduler.spark.stream_reader import ToRows, connection_of
+from slackwater.scheduler.spark.stream_reader import connection_of
 from slackwater.state.models import ScanPart
 from slackwater.timestamp import floor_to_us
 from slackwater.worker_errors import encoded_errors

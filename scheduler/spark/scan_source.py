@@ -15,7 +15,7 @@ from slackwater.scheduler.options import from_option
 from slackwater.scheduler.spark.scan_options import ScanOptions
 
 if TYPE_CHECKING:
-    from slackwater.scheduler.spark.stream_reader import ToRows
+    from slackwater.scheduler.spark.epochs_reader import ToRows
 
 FORMAT: Final = "spanner_scan"
 

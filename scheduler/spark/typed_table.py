@@ -20,7 +20,8 @@ from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.errors import ColumnTypeError
 from slackwater.reader.typed_schema import is_typed, typed_schema
 from slackwater.scheduler.errors import OptionError
-from slackwater.scheduler.spark.stream_reader import ToRows, connection_of
+from slackwater.scheduler.spark.epochs_reader import ToRows
+from slackwater.scheduler.spark.stream_reader import connection_of
 from slackwater.typed_changes import ColumnValueError, typed_changes
 
 

@@ -42,10 +42,15 @@ class MetricsCollector:
         self._committed: Counter[int] = Counter()
         self._delays_ms: list[int] = []
 
-    def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Count records that were delivered, in the output's columns; for one thread only."""
+    def add_batch(self, batch: pa.RecordBatch, mods: Mapping[tuple[str, str], int]) -> None:
+        """Count records that were delivered, in the output's columns; for one thread only.
+
+        Args:
+            batch: the records.
+            mods: the number of changed rows in them, by table and type.
+        """
         self._size_bytes += batch.nbytes
-        self._add_mods(batch)
+        self._mods.update(mods)
         times = batch.column("commit_timestamp").cast(pa.int64()).to_numpy()
         steps = (times - self._start_us) * COMMITTED_STEPS // self._span_us
         occurring, counts = np.unique(np.clip(steps, 0, COMMITTED_STEPS - 1), return_counts=True)
@@ -92,14 +97,17 @@ class MetricsCollector:
                 self._begun_ns,
             )
 
-    def _add_mods(self, batch: pa.RecordBatch) -> None:
-        table = pa.table(
-            {
-                "table_name": batch.column("table_name"),
-                "mod_type": batch.column("mod_type"),
-                "mods": batch.column("mods").value_lengths(),
-            }
-        )
-        grouped = table.group_by(["table_name", "mod_type"]).aggregate([("mods", "sum")])
-        for row in grouped.to_pylist():
-            self._mods[row["table_name"], row["mod_type"]] += row["mods_sum"] or 0
+
+def mods_in(batch: pa.RecordBatch) -> Counter[tuple[str, str]]:
+    """Return the number of mods in data change records, by table and mod type."""
+    table = pa.table(
+        {
+            "table_name": batch.column("table_name"),
+            "mod_type": batch.column("mod_type"),
+            "mods": batch.column("mods").value_lengths(),
+        }
+    )
+    grouped = table.group_by(["table_name", "mod_type"]).aggregate([("mods", "sum")])
+    return Counter(
+        {(row["table_name"], row["mod_type"]): row["mods_sum"] or 0 for row in grouped.to_pylist()}
+    )

@@ -27,7 +27,7 @@ from slackwater.scheduler.lineage import query_start_ns
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
-from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
+from slackwater.scheduler.tasks.metrics_collector import MetricsCollector, mods_in
 from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
 from slackwater.scheduler.tasks.partition_reader import PartitionFacts, PartitionReader
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
@@ -83,7 +83,7 @@ def read_task(
         run.start(pool)
         try:
             for batch in _batches(run.queue, low_watermark_ns=task.plan.end_ns):
-                run.collector.add_batch(batch)
+                run.collector.add_batch(batch, mods_in(batch))
                 yield batch
         finally:
             run.stop()

@@ -42,7 +42,7 @@ from slackwater.pipeline.spark.checkpoint import (
 )
 from slackwater.scheduler.epoch import watermark_for_start
 from slackwater.scheduler.errors import ForeignCheckpointError
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.formats import DATABASES
 from slackwater.spark_sink.sink import OutputPosition, Sink
@@ -75,7 +75,7 @@ class ResumePoint:
         settings: Settings,
         store: Store,
         sink: Sink,
-        options: SourceOptions,
+        options: StreamOptions,
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -100,7 +100,7 @@ class ResumePoint:
 
     def source_options(
         self, source: SourceHandle, recovery: Recovery, generation: int
-    ) -> SourceOptions:
+    ) -> StreamOptions:
         """Return the options of the Spark source in the next query.
 
         Args:

@@ -20,7 +20,7 @@ from slackwater.reader.database.watched_tables import Table, tables, watched_tab
 from slackwater.reader.errors import ReaderError, StartTooOldError, UnsupportedStreamError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.epoch import watermark_for_end
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.read_options import NOW
 from slackwater.scheduler.source_settings import options_of
 from slackwater.scheduler.spanner_source import SpannerSource
@@ -45,7 +45,7 @@ from slackwater.timestamp import (
 _log = structlog.get_logger("slackwater.pipeline.source")
 
 
-def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> SourceOptions:
+def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> StreamOptions:
     """Return the source's options from the settings; the store's URL is not sealed."""
     return options_of(
         settings.source,
@@ -65,7 +65,7 @@ class SourceHandle:
 
     connection: Connection
     description: ChangeStreamInfo
-    options: SourceOptions
+    options: StreamOptions
 
     def changes(self) -> SpannerSource:
         """Return the change stream as the scheduler's source of records."""

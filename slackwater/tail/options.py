@@ -27,7 +27,7 @@ from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.notebook_options import checked
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.source_settings import (
@@ -237,7 +237,7 @@ def _enriched_properties(text: str | None) -> tuple[EnrichedProperty, ...]:
     return properties
 
 
-def _envelope(options: ChangefeedOptions, source: SourceOptions) -> Envelope:
+def _envelope(options: ChangefeedOptions, source: StreamOptions) -> Envelope:
     stream = source.change_stream
     origin = Origin(
         _PIPELINE, stream.project, stream.instance, stream.database, stream.change_stream
@@ -277,7 +277,7 @@ def _scan(
 
 def _source_options(
     settings: Settings | None, options: ChangefeedOptions, folder: Path
-) -> SourceOptions:
+) -> StreamOptions:
     """Return the source's options: the stream, the bounds and the store.
 
     Raises:

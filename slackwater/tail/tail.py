@@ -19,7 +19,7 @@ from slackwater.reader.schema import SCHEMA
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.change_source import PartitionQueries
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.state.epochs import prune_epochs, record_epoch
@@ -51,7 +51,7 @@ class Tail:
 
     def __init__(
         self,
-        options: SourceOptions,
+        options: StreamOptions,
         planner: Planner,
         store: Store,
         source: PartitionQueries,

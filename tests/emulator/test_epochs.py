@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pytest
@@ -53,7 +53,7 @@ BEGINNING_SECONDS = 0.15
 class SlowToBegin(EpochLoop):
     """Its tasks begin some time after the epoch's end was chosen, as Spark's do."""
 
-    def read(self, tasks: list[Task]) -> pa.Table:
+    def read(self, tasks: Sequence[Task]) -> pa.Table:
         time.sleep(BEGINNING_SECONDS)
         return super().read(tasks)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pytest
@@ -172,7 +172,7 @@ def test_changes_of_schema_and_stream_under_churn_lose_and_repeat_nothing(
     assert len(set(output["partition_token"].to_pylist())) > 1
 
 
-def plan(database: ChangingDatabase, *, wait_ns: int = 0) -> list[Task]:
+def plan(database: ChangingDatabase, *, wait_ns: int = 0) -> Sequence[Task]:
     """The next epoch's tasks; with wait_ns their queries stay open that long."""
     loop = database.loop
     assert loop.watermark_ns is not None

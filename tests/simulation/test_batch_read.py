@@ -23,7 +23,7 @@ from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.epoch import Cut, is_watermark
 from slackwater.scheduler.errors import AuditError, OptionError
 from slackwater.scheduler.notebook_options import parse_options
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.state.models import Partition
 from slackwater.state.store import Store
@@ -39,11 +39,11 @@ NAMES = {"project": "shop", "instance": "main", "database": "shop", "change_stre
 NO_FAULTS = Faults(random.Random(0), 0)
 
 
-def options(**texts: str) -> SourceOptions:
+def options(**texts: str) -> StreamOptions:
     return parse_options({**NAMES, "state_url": "sqlite:///unused.db", **texts}, {})
 
 
-def between(start_ns: int, end_ns: int) -> SourceOptions:
+def between(start_ns: int, end_ns: int) -> StreamOptions:
     return options(start=format_rfc3339(start_ns), end=format_rfc3339(end_ns))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
@@ -18,7 +18,7 @@ from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.continuous.reader_client import ReaderClient
 from slackwater.scheduler.continuous.task_queries import task_queries
 from slackwater.scheduler.notebook_options import parse_options
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import StreamOptions
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import AuditMode
@@ -72,7 +72,7 @@ class EpochLoop:
             # With the variable, all tests that read epochs do so with continuous reading.
             "reading": os.environ.get("SLACKWATER_EPOCH_READING", "bounded"),
         }
-        self.options: SourceOptions = parse_options({**source_options, **(options or {})}, {})
+        self.options: StreamOptions = parse_options({**source_options, **(options or {})}, {})
         self.connection = Connection(stream)
         self.store = Store.open(state_url, migrate=True)
         self.source = SpannerSource(self.connection, self.options.heartbeat_ms)
@@ -135,7 +135,7 @@ class EpochLoop:
         while self.watermark_ns is None or self.watermark_ns < through_ns:
             yield self.epoch()
 
-    def read(self, tasks: list[Task]) -> pa.Table:
+    def read(self, tasks: Sequence[Task]) -> pa.Table:
         """Return the records of a plan's tasks; like a Spark job, fail if one of them fails."""
 
         def run(task: Task) -> list[pa.RecordBatch]:

@@ -23,7 +23,7 @@ from slackwater.spark_sink.sink import Sink, TaskWriting
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from slackwater.scheduler.spark.stream_reader import ToRows
+    from slackwater.scheduler.spark.epochs_reader import ToRows
 
 _OPTION: Final = "task_writer"
 

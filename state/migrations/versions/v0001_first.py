@@ -149,6 +149,24 @@ def upgrade() -> None:
         _pk("plan_open_queries", "plan_id", "task", "token"),
     )
     op.create_table(
+        "plan_positions",
+        sa.Column("plan_id", _PLAN, nullable=False),
+        sa.Column("task", sa.Integer, nullable=False),
+        sa.Column("attempt", _PLAN, nullable=False),
+        sa.Column("partitions", sa.BigInteger, nullable=False),
+        sa.Column("positions", sa.Text, nullable=False),
+        _pk("plan_positions", "plan_id", "task"),
+    )
+    op.create_table(
+        "positions",
+        sa.Column("pipeline", _NAME, nullable=False),
+        sa.Column("task", sa.Integer, nullable=False),
+        sa.Column("low_watermark_ns", sa.BigInteger, nullable=False),
+        sa.Column("partitions", sa.BigInteger, nullable=False),
+        sa.Column("positions", sa.Text, nullable=False),
+        _pk("positions", "pipeline", "task"),
+    )
+    op.create_table(
         "failed_audits",
         sa.Column("pipeline", _NAME, nullable=False),
         sa.Column("end_ns", sa.BigInteger, nullable=False),

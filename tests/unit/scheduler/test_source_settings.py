@@ -24,7 +24,7 @@ from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.notebook_options import parse_options
-from slackwater.scheduler.options import SourceOptions, from_option, hand_over
+from slackwater.scheduler.options import StreamOptions, from_option, hand_over
 from slackwater.scheduler.read_options import AuditMode, Proof, Reading
 from slackwater.scheduler.source_settings import (
     NotebookOptions,
@@ -72,16 +72,16 @@ def in_yaml(tmp_path: Path, key: str, value: Any) -> Settings:
     return load_settings(path, {})
 
 
-def in_a_worker(options: Mapping[str, str]) -> SourceOptions:
+def in_a_worker(options: Mapping[str, str]) -> StreamOptions:
     """Return what Spark's workers get of options, parsed in one process, pickled to the others."""
     # Spark keeps the names of options in lower case only sometimes.
     upper = {name.upper(): text for name, text in options.items()}
     parsed = from_option(upper) or parse_options(upper, {})
-    again: SourceOptions = pickle.loads(pickle.dumps(parsed))
+    again: StreamOptions = pickle.loads(pickle.dumps(parsed))
     return again
 
 
-def in_a_notebook(**options: str) -> SourceOptions:
+def in_a_notebook(**options: str) -> StreamOptions:
     return in_a_worker({**NAMES, "state_url": "sqlite:///x.db", **options})
 
 

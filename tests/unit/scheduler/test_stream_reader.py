@@ -13,7 +13,8 @@ from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.errors import StartTooOldError
 from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.spanner_source import SpannerSource
-from slackwater.scheduler.spark.stream_reader import Offset, SpannerChangesStreamReader
+from slackwater.scheduler.spark.epochs_reader import Offset
+from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
 from slackwater.state.commit import restart_at
 from slackwater.state.gaps import gaps, record_gap
 from slackwater.state.models import Gap, Partition
@@ -114,6 +115,7 @@ def test_records_that_are_gone_can_be_skipped_before_the_first_commit(url: str) 
     assert watermark_ns(after_gap) == source.earliest_ns
     assert reader.partitions(first, after_gap) == []
     following = reader.latestOffset(after_gap)
+    task: Any
     (task,) = reader.partitions(after_gap, following)
     assert [root.token for root in task.task.roots] == ["a"]
     assert gaps(store, "orders")

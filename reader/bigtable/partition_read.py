@@ -1,0 +1,284 @@
+"""One read of a partition, opened again as often as it breaks: each change comes once.
+
+Each change and each heartbeat has a continuation token, so a read that breaks goes on behind the
+last change that came whole. Where it ends is not decided by its end time alone: Bigtable may close
+a stream early, or not at all while replication stands still. Any token is a position to go on from.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+import pyarrow as pa
+from tenacity import RetryCallState, wait_random_exponential
+
+from slackwater.reader.bigtable.changes import ChangeRows
+from slackwater.reader.bigtable.positions import Closed, Position, Read
+from slackwater.reader.bigtable.service import (
+    BigtableService,
+    Call,
+    ChangeMessage,
+    is_retryable,
+    row_range,
+    to_reader_error,
+)
+from slackwater.reader.errors import ReaderError, UnavailableError
+from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
+from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of
+from slackwater.timestamp import ms_to_seconds, seconds_to_ms
+
+_log = logging.getLogger(__name__)
+
+# Attempts in a row without a new token: about a minute, with the waits below.
+_ATTEMPTS_MAX: Final = 15
+_WAIT = wait_random_exponential(multiplier=0.05, max=8)
+# The statuses of a stream that ended as it should: at its end time, or with its partition.
+_ENDS: Final = (grpc.StatusCode.OK.value[0], grpc.StatusCode.OUT_OF_RANGE.value[0])
+_BATCH_ROWS_MAX: Final = 4_096
+_BATCH_BYTES_MAX: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutcome:
+    """The end of a read.
+
+    Attributes:
+        positions: where its keys are read on.
+        changes: how many came.
+        low_watermark_us: Bigtable's last estimate for the partition, in microseconds; None if none
+            came.
+        is_stalled: the partition did not advance to the end of the read.
+    """
+
+    positions: tuple[Position, ...]
+    changes: int
+    low_watermark_us: int | None
+    is_stalled: bool
+
+
+class PartitionRead:
+    """A read of one partition up to a time.
+
+    Args:
+        service: Bigtable's API.
+        read: the partition, and where it starts.
+        end_us: the time through which changes are read, in microseconds.
+        heartbeat_ms: the heartbeat interval asked of Bigtable.
+        deliver: gets the rows, in commit order for each row key.
+
+    Attributes:
+        retried: how often it was opened again, by gRPC's status code.
+        stalls: how often it was silent for too long.
+    """
+
+    queried_source: Final = True
+
+    def __init__(
+        self,
+        service: BigtableService,
+        read: Read,
+        end_us: int,
+        heartbeat_ms: int,
+        deliver: Callable[[pa.RecordBatch], None],
+    ) -> None:
+        self._service = service
+        self._read = read
+        self._end_us = end_us
+        self._heartbeat_ms = heartbeat_ms
+        self._deliver = deliver
+        self._rows = ChangeRows(str(read.partition))
+        self._needs_token = read.needs_token(end_us)
+        self._token: str | None = None
+        self._closed: Closed | None = None
+        self._changes = 0
+        self._watermark_us: int | None = None
+        self._is_stalled = False
+        self._call: Call | None = None
+        self._cancelled = threading.Event()
+        self._opened_s = self._advanced_s = time.monotonic()
+        self._waiting_since_s: float | None = None
+        self._is_silent = False
+        self._silences_in_a_row = 0
+        self.retried: Counter[str] = Counter()
+        self.stalls = 0
+
+    def run(self) -> ReadOutcome:
+        """Read to the end.
+
+        Raises:
+            ReaderError: Bigtable's answer; a retryable one after a minute without progress.
+        """
+        failures = 0
+        while True:
+            before = self._token
+            error = self._failure()
+            if error is None:
+                break
+            failures = 1 if self._token != before else failures + 1
+            self._count_silence(has_moved=self._token != before)
+            self._give_up_or_wait(error, failures)
+        self._hand_over()
+        return ReadOutcome(
+            self._read.after(self._token, self._closed, self._end_us),
+            self._changes,
+            self._watermark_us,
+            self._is_stalled,
+        )
+
+    def cancel(self) -> None:
+        """End the read, from another thread; run() then raises an error."""
+        self._cancelled.set()
+        if (call := self._call) is not None:
+            call.cancel()
+
+    @property
+    def watermark_ns(self) -> int:
+        """Bigtable's last estimate of the partition's low watermark, nanoseconds; 0 for none."""
+        return (self._watermark_us or 0) * 1_000
+
+    @property
+    def open_ms(self) -> int:
+        """The time since the read was made, milliseconds."""
+        return seconds_to_ms(time.monotonic() - self._opened_s)
+
+    @property
+    def silent_ms(self) -> int:
+        """The time for which Bigtable has been silent, milliseconds; 0 while messages are used."""
+        since_s = self._waiting_since_s
+        return 0 if since_s is None else seconds_to_ms(time.monotonic() - since_s)
+
+    def cancel_if_stalled(self, now_s: float) -> None:
+        """Cancel the running call if Bigtable has been silent too long; it is opened again."""
+        since_s, call = self._waiting_since_s, self._call
+        if since_s is None or call is None or self._is_silent:
+            return
+        if now_s - since_s >= silence_max_s(self._heartbeat_ms, self._silences_in_a_row):
+            self._is_silent = True
+            call.cancel()
+
+    def _failure(self) -> BaseException | None:
+        """Open the read once; return why it has to be opened again, None at its end."""
+        end_us = None if self._needs_token else self._end_us
+        self._call = call = self._service.read(self._read, self._token, end_us, self._heartbeat_ms)
+        WATCHDOG.add(self)
+        try:
+            if self._cancelled.is_set():
+                call.cancel()
+            self._waiting_since_s = time.monotonic()
+            for message in call:
+                self._waiting_since_s = None
+                if self._is_last(ChangeMessage.FromString(message)):
+                    return None
+                self._waiting_since_s = time.monotonic()
+        except (*CALL_ERRORS, UnavailableError) as error:
+            return error
+        finally:
+            self._waiting_since_s = None
+            WATCHDOG.remove(self)
+            call.cancel()
+            self._rows.forget_partial()
+        return UnavailableError(
+            f"Bigtable ended the stream of {self._read.partition} without closing it.",
+            "Try again later",
+        )
+
+    def _is_last(self, message: Any) -> bool:
+        """Take a message; return whether the read ends with it."""
+        match message.WhichOneof("stream_record"):
+            case "data_change":
+                change = message.data_change
+                if self._rows.add(change):
+                    self._changes += 1
+                    self._token = change.token
+                    self._advance(change.estimated_low_watermark.ToMicroseconds())
+                    self._advanced_s = time.monotonic()
+                    if len(self._rows) >= _BATCH_ROWS_MAX or (
+                        self._rows.size_bytes >= _BATCH_BYTES_MAX
+                    ):
+                        self._hand_over()
+                return False
+            case "heartbeat":
+                self._token = message.heartbeat.continuation_token.token
+                self._advance(message.heartbeat.estimated_low_watermark.ToMicroseconds())
+                return self._has_reached_end()
+            case "close_stream":
+                return self._is_end(message.close_stream)
+        return False
+
+    def _advance(self, watermark_us: int) -> None:
+        if self._watermark_us is None or watermark_us > self._watermark_us:
+            self._watermark_us = watermark_us
+            self._advanced_s = time.monotonic()
+
+    def _has_reached_end(self) -> bool:
+        """Return whether a heartbeat ends the read: it is at its end, or does not get there."""
+        is_past = self._watermark_us is not None and self._watermark_us > self._end_us
+        if is_past or self._needs_token:
+            return True
+        interval_s = ms_to_seconds(self._heartbeat_ms)
+        is_over = time.time() > self._end_us / 1e6 + interval_s
+        self._is_stalled = is_over and time.monotonic() - self._advanced_s >= interval_s
+        return self._is_stalled
+
+    def _is_end(self, close: Any) -> bool:
+        """Return whether a CloseStream ends the read.
+
+        Raises:
+            UnavailableError: it says that the stream broke.
+        """
+        closed = Closed(
+            [(row_range(part.partition), part.token) for part in close.continuation_tokens],
+            [row_range(partition) for partition in close.new_partitions],
+        )
+        if closed.tokens:
+            if not self._read.is_closed_by(closed):
+                _log.warning(
+                    "Bigtable closed the partition %s with tokens of %s, which do not make it up;"
+                    " it is read again",
+                    self._read.partition,
+                    ", ".join(str(keys) for keys, _ in closed.tokens),
+                )
+            self._closed = closed
+            return True
+        if close.status.code in _ENDS:
+            return True
+        raise UnavailableError(
+            f"Bigtable closed the stream of {self._read.partition} with the status"
+            f" {close.status.code}: {close.status.message}",
+            "Try again later",
+        )
+
+    def _hand_over(self) -> None:
+        if len(self._rows):
+            self._deliver(self._rows.taken_batch(self._end_us))
+
+    def _count_silence(self, *, has_moved: bool) -> None:
+        if self._is_silent:
+            self._is_silent = False
+            self.stalls += 1
+            self._silences_in_a_row = 1 if has_moved else self._silences_in_a_row + 1
+            if self._silences_in_a_row == 1:
+                _log.warning(
+                    "partition %s: neither a change nor a heartbeat; its read is opened again",
+                    self._read.partition,
+                )
+
+    def _give_up_or_wait(self, error: BaseException, failures: int) -> None:
+        if self._cancelled.is_set():
+            raise UnavailableError(f"the read of {self._read.partition} was cancelled.")
+        is_ours = isinstance(error, ReaderError)
+        is_final = failures >= _ATTEMPTS_MAX or self._service.is_closed
+        # The watchdog's cancelling looks like any other.
+        if is_final or not (is_ours or is_retryable(error)):
+            raise error if is_ours else to_reader_error(error, self._service.table) from error
+        self.retried["OK" if is_ours else code_of(error).name] += 1
+        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
+        state.attempt_number = failures
+        self._cancelled.wait(_WAIT(state))

@@ -1,0 +1,156 @@
+"""The positions in a table's change stream, and what a read leaves of them. Pure rules.
+
+At any time the positions of a pipeline make up the table: each key has one. A partition that is
+split or merged leaves a position for each of its parts, and each names the new partition that it
+becomes part of (CloseStream in Bigtable's API). The new partition is read once the positions of all
+its parts are there. Bigtable queues nothing: if another change of partitions came in between, the
+other parts may never come. So the parts that are there are read by themselves meanwhile: the answer
+is data if such a partition exists again, or else the present partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from slackwater.reader.bigtable.row_range import WHOLE_TABLE, RowRange, are_parts
+
+# A retention period is a day at least.
+_OLD_US: Final = 3_600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The place up to which the changes of some keys were read.
+
+    Attributes:
+        keys: the keys.
+        partition: the partition as part of which they are to be read on.
+        token: Bigtable's continuation token for the keys; None before the first.
+        at_us: the end of the epoch in which the token came, in microseconds; without a token the
+            time from which on the keys are read, inclusive.
+    """
+
+    keys: RowRange
+    partition: RowRange
+    token: str | None
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The parts into which Bigtable has closed a partition.
+
+    Attributes:
+        tokens: a continuation token for each part, by its keys.
+        partitions: the new partitions.
+    """
+
+    tokens: Sequence[tuple[RowRange, str]]
+    partitions: Sequence[RowRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read of one partition, from the positions of its parts.
+
+    Attributes:
+        partition: its keys.
+        positions: one, or that of each part.
+    """
+
+    partition: RowRange
+    positions: tuple[Position, ...]
+
+    @property
+    def label(self) -> str:
+        """The name of the partition among the others."""
+        return self.partition.label
+
+    def after(self, token: str | None, closed: Closed | None, at_us: int) -> tuple[Position, ...]:
+        """Return the positions that a read leaves.
+
+        Args:
+            token: the last one that came; None if none came.
+            closed: the partition's end, if it came.
+            at_us: the end of the epoch, in microseconds.
+        """
+        if closed is not None and self.is_closed_by(closed):
+            return tuple(
+                Position(keys, _partition_of(keys, closed.partitions), part, at_us)
+                for keys, part in closed.tokens
+            )
+        if token is not None:
+            return (Position(self.partition, self.partition, token, at_us),)
+        return self.positions
+
+    def needs_token(self, end_us: int) -> bool:
+        """Return whether a read up to a time has to bring a token.
+
+        A read of a partition without changes may end before the first heartbeat. Its position would
+        grow old, and one day lie before the retention period.
+        """
+        return end_us - min(position.at_us for position in self.positions) > _OLD_US
+
+    def is_closed_by(self, closed: Closed) -> bool:
+        """Return whether the parts make up the partition; otherwise changes would be lost."""
+        return are_parts((keys for keys, _ in closed.tokens), self.partition)
+
+
+def _partition_of(keys: RowRange, partitions: Iterable[RowRange]) -> RowRange:
+    """Return the new partition that keys become part of; themselves if none is named."""
+    return next((partition for partition in partitions if partition.holds(keys)), keys)
+
+
+def reads_of(positions: Iterable[Position]) -> list[Read]:
+    """Return the reads by which all positions move on, in the order of their keys."""
+    by_partition: dict[RowRange, list[Position]] = {}
+    for position in sorted(positions, key=lambda each: each.keys):
+        by_partition.setdefault(position.partition, []).append(position)
+    reads = []
+    for partition, parts in by_partition.items():
+        if are_parts((part.keys for part in parts), partition):
+            reads.append(Read(partition, tuple(parts)))
+        else:
+            reads += [Read(part.keys, (part,)) for part in parts]
+    return reads
+
+
+def make_up_table(positions: Iterable[Position]) -> bool:
+    """Return whether each key has one position."""
+    return are_parts((position.keys for position in positions), WHOLE_TABLE)
+
+
+def starting_at(partitions: Iterable[RowRange], start_us: int) -> list[Position]:
+    """Return the positions of partitions that are read from a time on, in microseconds."""
+    return [Position(keys, keys, None, start_us) for keys in partitions]
+
+
+def to_text(positions: Iterable[Position]) -> str:
+    """Return positions as JSON."""
+    return json.dumps(
+        [
+            [*_texts(each.keys), *_texts(each.partition), each.token, each.at_us]
+            for each in positions
+        ]
+    )
+
+
+def from_text(text: str) -> list[Position]:
+    """Return the positions of to_text()."""
+    return [
+        Position(_range(*keys), _range(*partition), token, at_us)
+        for *keys_and_partition, token, at_us in json.loads(text)
+        for keys, partition in [(keys_and_partition[:2], keys_and_partition[2:])]
+    ]
+
+
+def _texts(keys: RowRange) -> tuple[str, ...]:
+    return tuple(b64encode(key).decode() for key in keys)
+
+
+def _range(start: str, end: str) -> RowRange:
+    return RowRange(b64decode(start), b64decode(end))

@@ -1,0 +1,57 @@
+"""The table whose change stream is read: its address, checked, and the server that has it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slackwater.endpoint import SERVICE, Endpoint
+from slackwater.reader.errors import ChangeStreamNameError
+
+EMULATOR_VARIABLE: Final = "BIGTABLE_EMULATOR_HOST"
+_PATTERNS: Final = {
+    "project": re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{2,61}[a-z0-9]"),
+    "instance": re.compile(r"[a-z][a-z0-9-]{4,31}[a-z0-9]"),
+    "table": re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}"),
+    "app_profile": re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BigtableTable:
+    """A table with a change stream.
+
+    Attributes:
+        project, instance, table: names, without paths.
+        app_profile: the application profile of the reads; it routes to a single cluster.
+        endpoint: the server; without a host it is the public service.
+
+    Raises:
+        ChangeStreamNameError: a name is malformed, so that it can't exist in Bigtable.
+    """
+
+    project: str
+    instance: str
+    table: str
+    app_profile: str = "default"
+    endpoint: Endpoint = SERVICE
+
+    def __post_init__(self) -> None:
+        for field, pattern in _PATTERNS.items():
+            value = getattr(self, field)
+            if not pattern.fullmatch(value):
+                raise ChangeStreamNameError(
+                    f"{field} {value!r} is not a valid name in Bigtable.",
+                    f"It must match {pattern.pattern}",
+                )
+
+    @property
+    def path(self) -> str:
+        """Return projects/P/instances/I/tables/T."""
+        return f"projects/{self.project}/instances/{self.instance}/tables/{self.table}"
+
+    def server(self, api: str) -> Endpoint:
+        """Return the server of an API: "bigtable" for data, "bigtableadmin" for tables."""
+        domain = self.endpoint.universe_domain or "googleapis.com"
+        return replace(self.endpoint, host=self.endpoint.host or f"{api}.{domain}")

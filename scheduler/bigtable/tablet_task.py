@@ -1,0 +1,179 @@
+"""The reading of a task: its partitions side by side, and the seal of the positions they leave.
+
+Without Spark. The task waits until the epoch's end has passed before it opens a read, so every read
+ends soon. Sealing is for one attempt: another one's rows end elsewhere. If the rows of an attempt
+that was sealed are lost, the task fails, and with it the epoch, which is planned again.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater.reader.bigtable.partition_read import PartitionRead, ReadOutcome
+from slackwater.reader.bigtable.positions import Read, to_text
+from slackwater.reader.bigtable.service import BigtableService
+from slackwater.scheduler.bigtable.planner import TabletTask
+from slackwater.scheduler.epoch_lead import wait_until_past
+from slackwater.scheduler.read_options import ReadOptions
+from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
+from slackwater.scheduler.tasks.metrics_collector import MetricsCollector
+from slackwater.scheduler.tasks.open_query_reporter import OpenQueryReporter
+from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Pool
+from slackwater.state.errors import StateError
+from slackwater.state.models import OpenQuery, TaskCounts
+from slackwater.state.plans import plan_by_id
+from slackwater.state.positions import TaskPositions, seal_attempt
+from slackwater.state.store import Store
+from slackwater.state.task_metrics import record_task_metrics
+from slackwater.timestamp import ns_to_us
+
+_HANDOFF_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+def read_tablets(
+    task: TabletTask,
+    *,
+    store: Store,
+    service: BigtableService,
+    heartbeat_ms: int,
+    options: ReadOptions,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of a task, in batches of the output's schema; then seal the task.
+
+    The changes of each row key come in commit order; those of different partitions are mixed.
+
+    Args:
+        task: a part of a plan that is in the store.
+        store: the metadata store of the plan.
+        service: Bigtable's API.
+        heartbeat_ms: the heartbeat interval asked of Bigtable.
+        options: how to read.
+
+    Raises:
+        PlanMissingError: the plan is not in the store, so this is not the planner's store.
+        AlreadySealedError: another attempt at the task was sealed.
+        ReaderError, StateError: a read or the store failed.
+    """
+    plan_by_id(store, task.plan.plan_id)
+    run = _Run(task, store, service, heartbeat_ms, options)
+    wait_until_past(task.plan.end_ns)
+    with PYTHON_THREADS.pool(options.concurrent_queries) as pool:
+        run.start(pool)
+        try:
+            for batch in run.queue:
+                run.collector.add_batch(batch, changes_in(batch, service.table.table))
+                yield batch
+        finally:
+            run.stop()
+    run.seal()
+    if (metrics := run.collector.metrics()) is not None:
+        # Metrics are for monitoring only, so a store that fails here does not fail the task.
+        with suppress(StateError):
+            record_task_metrics(store, task.plan.plan_id, task.index, metrics)
+
+
+def changes_in(batch: pa.RecordBatch, table: str) -> dict[tuple[str, str], int]:
+    """Return the number of changes in rows, by table and type."""
+    counted = pc.value_counts(batch.column("type")).to_pylist()
+    return {(table, each["values"]): each["counts"] for each in counted}
+
+
+class _Run:
+    """One attempt at a task."""
+
+    def __init__(
+        self,
+        task: TabletTask,
+        store: Store,
+        service: BigtableService,
+        heartbeat_ms: int,
+        options: ReadOptions,
+    ) -> None:
+        self.queue: ByteQueue[pa.RecordBatch] = ByteQueue(_HANDOFF_BYTES_MAX)
+        self.collector = MetricsCollector(task.plan, traces=options.traces)
+        self._task = task
+        self._store = store
+        self._service = service
+        self._heartbeat_ms = heartbeat_ms
+        self._attempt = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        self._running: dict[PartitionRead, Read] = {}
+        self._outcomes: list[tuple[Read, ReadOutcome]] = []
+        self._unfinished = len(task.reads)
+        self._is_stopped = False
+        self._reporter = OpenQueryReporter(
+            store, task.plan.plan_id, task.index, self._open_queries, PYTHON_THREADS
+        )
+
+    def start(self, pool: Pool) -> None:
+        self._reporter.start()
+        for read in self._task.reads:
+            pool.submit(self._read, read)
+
+    def stop(self) -> None:
+        """Cancel all reads: the receiver is done, or gone."""
+        self.queue.close()
+        with self._lock:
+            self._is_stopped = True
+            running = list(self._running)
+        for read in running:
+            read.cancel()
+        self._reporter.stop()
+
+    def seal(self) -> None:
+        """Seal the task with what all its reads have left."""
+        positions = [each for _, outcome in self._outcomes for each in outcome.positions]
+        counts = TaskCounts(
+            records=sum(outcome.changes for _, outcome in self._outcomes),
+            partition_load=tuple(
+                (read.label, outcome.changes) for read, outcome in self._outcomes if outcome.changes
+            ),
+        )
+        positions_after = TaskPositions(len(positions), to_text(positions))
+        seal_attempt(
+            self._store, self._task.plan, self._task.index, self._attempt, counts, positions_after
+        )
+
+    def _read(self, read: Read) -> None:
+        try:
+            partition = PartitionRead(
+                self._service,
+                read,
+                ns_to_us(self._task.plan.end_ns),
+                self._heartbeat_ms,
+                lambda batch: self.queue.put(batch, batch.nbytes),
+            )
+            with self._lock:
+                if self._is_stopped:
+                    return
+                self._running[partition] = read
+            outcome = partition.run()
+            self.collector.add_query(
+                read.label, partition.retried, partition.stalls, open_ms=partition.open_ms
+            )
+            with self._lock:
+                del self._running[partition]
+                self._outcomes.append((read, outcome))
+                self._unfinished -= 1
+                is_last = self._unfinished == 0
+            if is_last:
+                self.queue.end()
+        except ClosedError:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised again by the receiver
+            self.queue.fail(error)
+
+    def _open_queries(self) -> list[OpenQuery]:
+        with self._lock:
+            running = list(self._running.items())
+        return [
+            OpenQuery(read.label, r.watermark_ns, r.open_ms, r.silent_ms, r.stalls)
+            for r, read in running
+        ]

@@ -1,0 +1,65 @@
+"""The epochs of a table of Bigtable's, as Spark's micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from slackwater.reader.bigtable.service import BigtableService
+from slackwater.reader.bigtable.table import BigtableTable
+from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
+from slackwater.scheduler.bigtable.planner import TabletPlanner, TabletTask
+from slackwater.scheduler.bigtable.tablet_task import read_tablets
+from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.spark.epochs_reader import EpochsReader
+from slackwater.state.store import Store
+
+BigtableOptions = SourceOptions[BigtableTable]
+
+
+class TabletPartition(InputPartition):
+    """The input of a Spark task: a task of the plan."""
+
+    def __init__(self, task: TabletTask) -> None:
+        super().__init__(task.index)
+        self.task = task
+
+
+class BigtableChangesStreamReader(EpochsReader[TabletTask]):
+    """The epochs of a table of Bigtable's; see EpochsReader."""
+
+    _options: BigtableOptions
+
+    def _make_planner(self, store: Store) -> TabletPlanner:
+        source = BigtableSource(service_of(self._options.change_stream))
+        return TabletPlanner(self._options, source, store)
+
+    def _inputs(self, tasks: Sequence[TabletTask]) -> list[InputPartition]:
+        return [TabletPartition(task) for task in tasks]
+
+    def _batches(self, partition: Any, store: Store) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        service = service_of(options.change_stream)
+        service.reserve(options.read.concurrent_queries)
+        return read_tablets(
+            partition.task,
+            store=store,
+            service=service,
+            heartbeat_ms=options.heartbeat_ms,
+            options=options.read,
+        )
+
+
+# As scheduler.spark.stream_reader has connections: opened once, after the fork.
+_SERVICES: dict[str, BigtableService] = {}
+
+
+def service_of(table: BigtableTable) -> BigtableService:
+    """Return this process's connection to a table."""
+    key = repr(table)
+    if key not in _SERVICES:
+        _SERVICES[key] = BigtableService(table)
+    return _SERVICES[key]

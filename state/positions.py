@@ -1,0 +1,136 @@
+"""Where the partitions of a change stream of Bigtable's are read on.
+
+Two reads of the same changes may end at different places. So what a task has read is sealed by one
+attempt only, and the positions of the plan whose epoch was written become those of the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from slackwater.state.errors import AlreadySealedError
+from slackwater.state.models import Plan, TaskCounts
+from slackwater.state.store import Store
+from slackwater.state.tables import plan_positions, positions
+from slackwater.state.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPositions:
+    """The positions that a task has left.
+
+    Attributes:
+        partitions: how many there are.
+        text: in the words of reader.bigtable.positions.
+    """
+
+    partitions: int
+    text: str
+
+
+def seal_attempt(
+    store: Store, plan: Plan, task: int, attempt: str, counts: TaskCounts, read: TaskPositions
+) -> None:
+    """Seal a task with the counts and positions of one attempt; a second call changes nothing.
+
+    Raises:
+        AlreadySealedError: another attempt has sealed it.
+        PlanMissingError: the plan was removed, or is in another store.
+        LeaseLostError: the pipeline has another owner now.
+        StateError: the store can't be reached.
+    """
+    c = plan_positions.c
+
+    def work(connection: sa.Connection) -> None:
+        transaction = Transaction(connection)
+        transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
+        if transaction.lock_task(plan, task):
+            sealed = sa.select(c.attempt).where(c.plan_id == plan.plan_id, c.task == task)
+            if connection.execute(sealed).scalar() != attempt:
+                raise AlreadySealedError(
+                    f"task {task} of pipeline {plan.pipeline!r} was sealed by another attempt.",
+                    "Its rows were lost: the epoch is planned and read again",
+                )
+            return
+        transaction.seal_task(plan.plan_id, task, counts)
+        row = {"plan_id": plan.plan_id, "task": task, "attempt": attempt}
+        values = {"partitions": read.partitions, "positions": read.text}
+        connection.execute(sa.insert(plan_positions), {**row, **values})
+
+    store.write(work)
+
+
+def confirm_positions(
+    connection: sa.Connection, pipeline: str, plan_id: str, low_watermark_ns: int
+) -> None:
+    """Make the positions of a committed plan, if it has any, those of the pipeline."""
+    c = plan_positions.c
+    read = sa.select(c.task, c.partitions, c.positions).where(c.plan_id == plan_id)
+    rows = [TaskPositions(row.partitions, row.positions) for row in connection.execute(read)]
+    if rows:
+        _set(connection, pipeline, rows, low_watermark_ns)
+
+
+def set_positions(
+    store: Store,
+    pipeline: str,
+    first: TaskPositions,
+    low_watermark_ns: int,
+    *,
+    generation: int | None,
+) -> None:
+    """Make these the positions of a pipeline, from which its next epoch is read.
+
+    Raises:
+        LeaseLostError: the pipeline has another owner now.
+    """
+
+    def work(connection: sa.Connection) -> None:
+        Transaction(connection).require_generation(pipeline, generation)
+        _set(connection, pipeline, [first], low_watermark_ns)
+
+    store.write(work)
+
+
+def _set(
+    connection: sa.Connection,
+    pipeline: str,
+    rows: Sequence[TaskPositions],
+    low_watermark_ns: int,
+) -> None:
+    forget_positions(connection, pipeline)
+    values = [
+        {
+            "pipeline": pipeline,
+            "task": number,
+            "low_watermark_ns": low_watermark_ns,
+            "partitions": row.partitions,
+            "positions": row.text,
+        }
+        for number, row in enumerate(rows)
+    ]
+    connection.execute(sa.insert(positions), values)
+
+
+def forget_positions(connection: sa.Connection, pipeline: str) -> None:
+    """Remove the positions of a pipeline."""
+    connection.execute(sa.delete(positions).where(positions.c.pipeline == pipeline))
+
+
+def read_positions(store: Store, pipeline: str, low_watermark_ns: int) -> list[str]:
+    """Return the texts that are a pipeline's positions at a low watermark; none without them."""
+    c = positions.c
+    statement = sa.select(c.positions).where(
+        c.pipeline == pipeline, c.low_watermark_ns == low_watermark_ns
+    )
+    return store.read(lambda connection: list(connection.execute(statement).scalars()))
+
+
+def count_partitions(store: Store, pipeline: str) -> int | None:
+    """Return the number of a pipeline's positions; None if it has none."""
+    total = sa.select(sa.func.sum(positions.c.partitions)).where(positions.c.pipeline == pipeline)
+    count = store.read(lambda connection: connection.execute(total).scalar())
+    return None if count is None else int(count)

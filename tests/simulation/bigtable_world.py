@@ -1,0 +1,233 @@
+"""A pipeline over a synthetic Bigtable in one process: real planner, tasks and store, no Spark.
+
+What is simulated is the clock, calls that break, tasks that are lost, a sink that keeps whole
+epochs in memory, and processes that die between any two steps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import pyarrow as pa
+
+from slackwater.endpoint import plaintext
+from slackwater.reader.bigtable.service import BigtableService, ChangeMessage, ChangeStreamConfig
+from slackwater.reader.bigtable.table import BigtableTable
+from slackwater.reader.errors import ReaderError
+from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
+from slackwater.scheduler.bigtable.planner import TabletPlanner, TabletTask
+from slackwater.scheduler.bigtable.tablet_task import read_tablets
+from slackwater.scheduler.epoch import watermark_for_start
+from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.read_options import AuditMode, Proof, Reading, ReadOptions
+from slackwater.state.errors import AlreadySealedError
+from slackwater.state.plans import latest_plan, unsealed_tasks
+from slackwater.state.store import Store
+from slackwater.timestamp import us_to_ns
+from tests.synthetic.bigtable.history import History
+from tests.synthetic.bigtable.service import BigtableService as Synthetic
+from tests.synthetic.grpc_over_h2 import AbortError, Ready
+
+TABLE = BigtableTable("project", "instance", "table", endpoint=plaintext("localhost:1"))
+PIPELINE = "changes"
+_BREAKS = (
+    *(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED),
+    *(grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNKNOWN),
+)
+
+
+class BrokenCallError(grpc.RpcError):  # type: ignore[misc]
+    """A call that ended with a status."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self._code, self._details = code, details
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+
+class SimulatedBigtable(BigtableService):
+    """Bigtable's API in this process, with a clock that is set, and calls that break.
+
+    Args:
+        history: of the table.
+        choose: decides which calls break.
+        breaks: how likely a message is the last one of its call.
+    """
+
+    def __init__(self, history: History, choose: random.Random, breaks: float) -> None:
+        super().__init__(TABLE)
+        self.clock_us = history.created_us
+        self._synthetic = Synthetic(history, clock_us=lambda: self.clock_us)
+        self._choose, self._breaks = choose, breaks
+
+    def now_ns(self) -> int:
+        return us_to_ns(self.clock_us)
+
+    def config(self) -> ChangeStreamConfig:
+        return ChangeStreamConfig(us_to_ns(7 * 86_400 * 1_000_000))
+
+    def _streaming(
+        self, number: int | None, method: str, request: Any, timeout: float | None = None
+    ) -> Any:
+        name = method.rsplit("/", 1)[1]
+        is_read = name == "ReadChangeStream"
+        answer = self._synthetic.read if is_read else self._synthetic.generate
+        return _Call(self._messages(answer(request.SerializeToString()), is_read=is_read))
+
+    def _messages(self, answer: Iterator[Ready], *, is_read: bool) -> Iterator[bytes]:
+        try:
+            for ready in answer:
+                if isinstance(ready, int):
+                    self.clock_us = max(self.clock_us, ready)
+                    continue
+                for message in ready:
+                    yield message
+                    if is_read and self._choose.random() < self._breaks:
+                        yield from self._ending()
+                        return
+        except AbortError as error:
+            raise BrokenCallError(error.code, error.details) from error
+
+    def _ending(self) -> Iterator[bytes]:
+        """End a call early: with an error, without a CloseStream, or as if its end had come."""
+        match self._choose.randrange(4):
+            case 0:
+                return
+            case 1:
+                yield ChangeMessage(close_stream={"status": {}}).SerializeToString()
+            case _:
+                raise BrokenCallError(self._choose.choice(_BREAKS), "broken")
+
+
+class _Call:
+    def __init__(self, messages: Iterator[bytes]) -> None:
+        self._messages = messages
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._messages
+
+    def cancel(self) -> bool:
+        return True
+
+
+class DiedError(Exception):
+    """The process died here."""
+
+
+class World:
+    """A pipeline whose process dies now and then, and its output.
+
+    Attributes:
+        output: the rows of each epoch, by its low watermark.
+    """
+
+    def __init__(self, history: History, url: str, seed: int, *, likely: float) -> None:
+        self.history = history
+        self._choose = random.Random(seed)
+        self._likely = likely
+        self.bigtable = SimulatedBigtable(history, self._choose, self._choose.choice((0, 0.02)))
+        self.store = Store.open(url, migrate=True)
+        self.output: dict[int, list[pa.RecordBatch]] = {}
+        # As Spark's checkpoint has them.
+        self._planned_ns: int | None = None
+        self._committed_ns: int | None = None
+        self.deaths = 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return all rows of the output, in the order in which they were written."""
+        return [row for batches in self.output.values() for b in batches for row in b.to_pylist()]
+
+    def run_through(self, end_us: int) -> None:
+        """Run until the output has all that arrived before a time, whatever dies."""
+        while self._committed_ns is None or self._committed_ns < us_to_ns(end_us):
+            with suppress(DiedError, AlreadySealedError, ReaderError):
+                self._live(end_us)
+
+    def _live(self, end_us: int) -> None:
+        """Run a process until its death."""
+        planner = TabletPlanner(self._options(), BigtableSource(self.bigtable), self.store)
+        while self._committed_ns is None or self._committed_ns < us_to_ns(end_us):
+            start_ns = self._committed_ns
+            if self._planned_ns == start_ns:
+                self.bigtable.clock_us += self._choose.randint(1, 2_000_000)
+                self._planned_ns = (
+                    planner.first_watermark_ns()
+                    if start_ns is None
+                    else planner.next_watermark_ns(start_ns)
+                )
+            assert self._planned_ns is not None
+            self._may_die()
+            tasks = (
+                planner.plan_first(self._planned_ns)
+                if start_ns is None
+                else planner.plan(start_ns, self._planned_ns)
+            )
+            self._may_die()
+            batches = [batch for task in tasks for batch in self._read(task)]
+            self._may_die()
+            self._publish(self._planned_ns, batches)
+            self._may_die()
+            planner.commit(self._planned_ns)
+            self._may_die()
+            self._committed_ns = self._planned_ns
+
+    def _options(self) -> SourceOptions[BigtableTable]:
+        return SourceOptions(
+            TABLE,
+            PIPELINE,
+            self.store.url,
+            keep_ns=0,
+            start=watermark_for_start(us_to_ns(self.history.created_us)),
+            end_ns=None,
+            span_max_ns=us_to_ns(1_000_000),
+            reading=Reading.BOUNDED,
+            reader_memory_bytes=0,
+            heartbeat_ms=1_000,
+            read=ReadOptions(1, Proof.OK, AuditMode.STOP, traces=False),
+            tasks_max=self._choose.randint(1, 3),
+            checkpoint_ns=self._planned_ns,
+            written_ns=max(self.output, default=None),
+        )
+
+    def _read(self, task: TabletTask) -> list[pa.RecordBatch]:
+        """Read a task as Spark does: an attempt may be lost, before or after it was sealed."""
+        while True:
+            rows = read_tablets(
+                task,
+                store=self.store,
+                service=self.bigtable,
+                heartbeat_ms=1_000,
+                options=self._options().read,
+            )
+            batches = []
+            for batch in rows:
+                self._may_die()
+                batches.append(batch)
+            if self._choose.random() >= self._likely:
+                return batches
+            # Lost with its rows: the next attempt finds the task sealed.
+
+    def _publish(self, low_watermark_ns: int, batches: Sequence[pa.RecordBatch]) -> None:
+        plan = latest_plan(self.store, PIPELINE)
+        assert plan is not None
+        assert plan.end_ns == low_watermark_ns
+        assert not unsealed_tasks(self.store, plan.plan_id)
+        if low_watermark_ns not in self.output:
+            assert all(low_watermark_ns > earlier_ns for earlier_ns in self.output)
+            self.output[low_watermark_ns] = list(batches)
+        else:
+            assert not batches
+
+    def _may_die(self) -> None:
+        if self._choose.random() < self._likely:
+            self.deaths += 1
+            raise DiedError

@@ -1,0 +1,67 @@
+"""Seeded lives of pipelines over a synthetic Bigtable: each change lands once, in order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from tenacity import wait_none
+
+from tests.simulation.bigtable_world import World
+from tests.synthetic.bigtable.history import Change, Shape, generate
+
+SEEDS_OF_A_TEST = 6
+# How likely a process dies at a step, or the rows of a task are lost.
+LIKELY = (0.0, 0.04, 0.1)
+
+
+def shape_of(choose: random.Random) -> Shape:
+    return Shape(
+        seconds=choose.choice((3, 8)),
+        tablets=choose.randint(1, 6),
+        changes_per_s=choose.choice((5, 40)),
+        churn_per_s=choose.choice((0, 1, 4)),
+        clusters=choose.choice((1, 2)),
+        rows=choose.choice((5, 50)),
+        stalls=choose.choice((0, 0, 2)),
+    )
+
+
+def landed_as(change: Change) -> tuple[object, ...]:
+    return (change.row_key, change.commit_us, change.tie_breaker, change.cluster or None)
+
+
+@pytest.mark.parametrize("likely", LIKELY)
+@pytest.mark.parametrize("first", range(0, 3 * SEEDS_OF_A_TEST, SEEDS_OF_A_TEST))
+def test_each_change_lands_once_and_each_rows_in_order_whatever_dies(
+    first: int, likely: float, tmp_path: Path
+) -> None:
+    lives = [live(seed, likely, tmp_path) for seed in range(first, first + SEEDS_OF_A_TEST)]
+    assert any(world.deaths for world in lives) == bool(likely)
+
+
+def live(seed: int, likely: float, folder: Path) -> World:
+    """Run a pipeline over the history of a seed, and hold its output against the history."""
+    shape = shape_of(random.Random(seed))
+    history = generate(seed, shape)
+    world = World(history, f"sqlite:///{folder / f'{seed}.db'}", seed, likely=likely)
+    with patch("slackwater.reader.bigtable.partition_read._WAIT", wait_none()):
+        world.run_through(shape.end_us + 10_000_000)
+    rows = [
+        (
+            row["row_key"],
+            int(row["commit_timestamp"].timestamp() * 1e6 + 0.5),
+            row["tiebreaker"],
+            row["source_cluster_id"],
+        )
+        for row in world.rows()
+    ]
+    assert Counter(rows) == Counter(map(landed_as, history.changes)), f"seed {seed}"
+    by_row = defaultdict(list)
+    for key, commit_us, _, cluster in rows:
+        by_row[key, cluster].append(commit_us)
+    assert all(times == sorted(times) for times in by_row.values()), f"seed {seed}"
+    return world
