@@ -21,14 +21,14 @@ class SyntheticBigtable:
 
     Args:
         history: at the times of the real clock; or the service over one.
-        faults: break calls.
+        faults: break calls; a service has its own.
     """
 
     def __init__(
         self, history: History | BigtableService, faults: Disturbance | None = None
     ) -> None:
         if isinstance(history, History):
-            history = BigtableService(history, clock_us=now_us, faults=faults, delay_us=_DELAY_US)
+            history = live_service(history, faults)
         streams: dict[str, Stream] = {
             "GenerateInitialChangeStreamPartitions": history.generate,
             "ReadChangeStream": history.read,
@@ -46,6 +46,11 @@ class SyntheticBigtable:
 
     def __exit__(self, *error: object) -> None:
         self._server.stop()
+
+
+def live_service(history: History, faults: Disturbance | None = None) -> BigtableService:
+    """Return the service over a history at the real clock's times."""
+    return BigtableService(history, clock_us=now_us, faults=faults, delay_us=_DELAY_US)
 
 
 def now_us() -> int:
@@ -78,6 +83,8 @@ def bigtable_process(
 
 
 def _serve(make: Callable[[], History], faults: Disturbance | None, pipe: Any) -> None:
-    with SyntheticBigtable(make(), faults) as server:
+    service = live_service(make(), faults)
+    service.encode_all()
+    with SyntheticBigtable(service) as server:
         pipe.send(server.host)
         pipe.recv()

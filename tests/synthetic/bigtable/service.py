@@ -104,6 +104,11 @@ class BigtableService:
         """Answer ReadChangeStream."""
         return self._disturbed(self._read(ReadRequest.FromString(request)))
 
+    def encode_all(self) -> None:
+        """Make now what is the same in each answer, so that answers take less time."""
+        for position in range(len(self.history.changes)):
+            self._encode(position)
+
     def _disturbed(self, ready: Iterator[Ready]) -> Iterator[Ready]:
         return ready if self._faults is None else self._faults.disturb(ready, self._clock_us)
 
@@ -199,17 +204,21 @@ class BigtableService:
         messages = []
         changes, lag_us = self.history.changes, self.history.lag_us
         for position in block:
-            encoded = self._encoded.get(position)
-            if encoded is None:
-                encoded = data_changes(changes[position], self._bytes_max)
-                # The last one is made whole below.
-                encoded[:-1] = map(response, encoded[:-1])
-                self._encoded[position] = encoded
+            encoded = self._encode(position)
             messages += encoded[:-1]
             token = self._token(keys, parts, position + 1)
             end = ending(token, changes[position].arrival_us - lag_us)
             messages.append(response(encoded[-1] + end))
         return messages
+
+    def _encode(self, position: int) -> list[bytes]:
+        """Return the messages of a change; the last one is not whole, see data_changes."""
+        encoded = self._encoded.get(position)
+        if encoded is None:
+            encoded = data_changes(self.history.changes[position], self._bytes_max)
+            encoded[:-1] = map(response, encoded[:-1])
+            self._encoded[position] = encoded
+        return encoded
 
     def _heartbeat(
         self, keys: KeyRange, parts: Sequence[_Part], position: int, time_us: int
