@@ -51,6 +51,7 @@ _DDL = {
     pa.string(): "STRING",
     pa.bool_(): "BOOLEAN",
     pa.int64(): "BIGINT",
+    pa.binary(): "BINARY",
     # A session may take TIMESTAMP for one without a zone.
     _TIMESTAMP: "TIMESTAMP_LTZ",
 }

@@ -13,6 +13,7 @@ from slackwater.scheduler.epoch import Cut, cut_of
 from slackwater.scheduler.plan import Task
 from slackwater.state.models import Partition, PartitionKey, Plan
 from slackwater.state.plans import claims_of_plan, latest_plan
+from slackwater.state.positions import count_partitions
 from slackwater.state.store import Store
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339
 
@@ -111,6 +112,14 @@ def prune(
         lineage.starts_since_ns(since_ns, watermark_ns, keep_ns=keep_ns),
         generation=generation,
     )
+
+
+def count_alive(store: Store, pipeline: str, watermark_ns: int) -> int:
+    """Return how many partitions a pipeline has at a low watermark, alive or waiting."""
+    of_bigtable = count_partitions(store, pipeline)
+    if of_bigtable is not None:
+        return of_bigtable
+    return len(lineage.unfinished(store.partitions(pipeline), watermark_ns))
 
 
 def _is_read(partition: Partition, plan: Plan) -> bool:

@@ -17,6 +17,8 @@ from slackwater.scheduler.epoch_span import SpanTarget
 from slackwater.scheduler.read_options import Reading, ReadOptions
 from slackwater.sealing import seal
 
+SPANNER_FORMAT: Final = "spanner_changes"
+BIGTABLE_FORMAT: Final = "bigtable_changes"
 _HANDED_OVER: Final = "handed_over"
 
 

@@ -8,19 +8,21 @@ models, once, where they come in. From there on SourceOptions has the values.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, model_validator
 
 from slackwater.endpoint import Endpoint, or_emulator
+from slackwater.reader.bigtable.table import EMULATOR_VARIABLE, BigtableTable
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import ChangeStreamNameError
 from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from slackwater.scheduler.directed_read import parse_directed_read
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
-from slackwater.scheduler.options import SourceOptions, StreamOptions
+from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.read_options import (
     EARLIEST,
     NOW,
@@ -42,18 +44,23 @@ _VALID_NAMES: Final[Mapping[str, Any]] = {
     "database": "some-database",
     "change_stream": "some_stream",
 }
-_HEARTBEATS_MS: Final = {
-    Reading.BOUNDED: parse_duration_ms("10s"),
-    Reading.CONTINUOUS: _SECOND_MS,
+_OF_BIGTABLE: Final[Mapping[str, Any]] = {
+    "project": "some-project",
+    "instance": "some-instance",
+    "table": "some-table",
 }
 
 
-def _name_of(part: str) -> AfterValidator:
-    """Return the check of a part of the change stream's address."""
+def _name_of(
+    part: str,
+    make: Callable[..., object] = ChangeStream,
+    valid_names: Mapping[str, Any] = _VALID_NAMES,
+) -> AfterValidator:
+    """Return the check of a part of an address."""
 
     def check(name: str) -> str:
         try:
-            ChangeStream(**{**_VALID_NAMES, part: name})
+            make(**{**valid_names, part: name})
         except ChangeStreamNameError as error:
             raise ValueError(str(error)) from error
         return name
@@ -137,13 +144,16 @@ class EndpointSettings(Section):
         return Endpoint(values.pop("endpoint"), **values)
 
 
-class StreamSettings(EndpointSettings):
-    """The change stream to read, the bounds of the read, and the options of its queries."""
+class BoundedSettings(EndpointSettings, ABC):
+    """The bounds of a read of changes, whatever the source.
+
+    Attributes:
+        heartbeats_ms: the heartbeat interval that is asked for if none is set.
+    """
+
+    heartbeats_ms: ClassVar[Mapping[Reading, int]]
 
     project: Annotated[str, _name_of("project"), Field(description="the project")]
-    instance: Annotated[str, _name_of("instance"), Field(description="the instance")]
-    database: Annotated[str, _name_of("database"), Field(description="the database")]
-    change_stream: Annotated[str, _name_of("change_stream"), Field(description="the change stream")]
     start: Annotated[str, AfterValidator(_start)] = Field(
         default=NOW,
         description="now, earliest or an RFC 3339 time; counts when the pipeline is new",
@@ -151,6 +161,60 @@ class StreamSettings(EndpointSettings):
     end: Annotated[Annotated[str, AfterValidator(_time)] | None, EmptyIsNone] = Field(
         default=None, description="no epoch is offered after this RFC 3339 time"
     )
+
+    @model_validator(mode="after")
+    def _end_after_start(self) -> Self:
+        has_times = self.end is not None and self.start not in (NOW, EARLIEST)
+        if has_times and parse_rfc3339(str(self.end)) < parse_rfc3339(self.start):
+            raise ValueError(f"end {self.end} lies before start {self.start}; write a later end")
+        return self
+
+    @abstractmethod
+    def address(self, environ: Mapping[str, str]) -> Any:
+        """Return what is read.
+
+        Args:
+            environ: may name an emulator. Spark's executors may not have this process's.
+
+        Raises:
+            EndpointError: the environment names another server than the settings.
+        """
+
+
+class BigtableSettings(BoundedSettings):
+    """The table of Bigtable's whose change stream is read, and the bounds of the read."""
+
+    heartbeats_ms: ClassVar = dict.fromkeys(Reading, _SECOND_MS)
+
+    instance: Annotated[
+        str, _name_of("instance", BigtableTable, _OF_BIGTABLE), Field(description="the instance")
+    ]
+    table: Annotated[
+        str, _name_of("table", BigtableTable, _OF_BIGTABLE), Field(description="the table")
+    ]
+    app_profile: Annotated[
+        str,
+        _name_of("app_profile", BigtableTable, _OF_BIGTABLE),
+        Field(description="the application profile, with single-cluster routing"),
+    ] = "default"
+
+    def address(self, environ: Mapping[str, str]) -> BigtableTable:
+        """Return the table; see BoundedSettings."""
+        endpoint = or_emulator(self.endpoint_named(), environ, EMULATOR_VARIABLE)
+        return BigtableTable(self.project, self.instance, self.table, self.app_profile, endpoint)
+
+
+class StreamSettings(BoundedSettings):
+    """The change stream to read, the bounds of the read, and the options of its queries."""
+
+    heartbeats_ms: ClassVar = {
+        Reading.BOUNDED: parse_duration_ms("10s"),
+        Reading.CONTINUOUS: _SECOND_MS,
+    }
+
+    instance: Annotated[str, _name_of("instance"), Field(description="the instance")]
+    database: Annotated[str, _name_of("database"), Field(description="the database")]
+    change_stream: Annotated[str, _name_of("change_stream"), Field(description="the change stream")]
     database_role: _MaybeText = Field(
         default=None, description="the role for fine-grained access control"
     )
@@ -163,12 +227,19 @@ class StreamSettings(EndpointSettings):
         Mapping[str, Any] | None, BeforeValidator(_directed_read), EmptyIsNone
     ] = Field(default=None, description="the replicas that serve the queries")
 
-    @model_validator(mode="after")
-    def _end_after_start(self) -> Self:
-        has_times = self.end is not None and self.start not in (NOW, EARLIEST)
-        if has_times and parse_rfc3339(str(self.end)) < parse_rfc3339(self.start):
-            raise ValueError(f"end {self.end} lies before start {self.start}; write a later end")
-        return self
+    def address(self, environ: Mapping[str, str]) -> ChangeStream:
+        """Return the change stream; see BoundedSettings."""
+        return ChangeStream(
+            project=self.project,
+            instance=self.instance,
+            database=self.database,
+            change_stream=self.change_stream,
+            database_role=self.database_role,
+            priority=self.priority,
+            request_tag=self.request_tag,
+            directed_read=self.directed_read,
+            endpoint=or_emulator(self.endpoint_named(), environ),
+        )
 
 
 class ReadingSettings(Section):
@@ -244,41 +315,18 @@ def require_pipeline_name(name: str) -> None:
     TypeAdapter(PipelineName).validate_python(name)
 
 
-def heartbeat_ms(reading: ReadingSettings) -> int:
-    """Return the heartbeat interval to ask of Spanner, milliseconds.
+def heartbeat_ms(stream: BoundedSettings, reading: ReadingSettings) -> int:
+    """Return the heartbeat interval to ask for, milliseconds.
 
     With continuous reading it decides how fresh the output can be.
     """
     if reading.heartbeat is not None:
         return reading.heartbeat
-    return _HEARTBEATS_MS[reading.reading]
-
-
-def change_stream_of(stream: StreamSettings, environ: Mapping[str, str]) -> ChangeStream:
-    """Return the change stream that the settings name.
-
-    Args:
-        stream: the settings.
-        environ: may name an emulator. Spark's executors may not have this process's environment.
-
-    Raises:
-        EndpointError: the environment names another server than the settings.
-    """
-    return ChangeStream(
-        project=stream.project,
-        instance=stream.instance,
-        database=stream.database,
-        change_stream=stream.change_stream,
-        database_role=stream.database_role,
-        priority=stream.priority,
-        request_tag=stream.request_tag,
-        directed_read=stream.directed_read,
-        endpoint=or_emulator(stream.endpoint_named(), environ),
-    )
+    return stream.heartbeats_ms[reading.reading]
 
 
 def options_of(
-    stream: StreamSettings,
+    stream: BoundedSettings,
     reading: ReadingSettings,
     environ: Mapping[str, str],
     *,
@@ -287,7 +335,7 @@ def options_of(
     keep_ms: int,
     traces: bool,
     records_epochs: bool,
-) -> StreamOptions:
+) -> SourceOptions[Any]:
     """Return the options of the Spark source's readers.
 
     Args:
@@ -299,12 +347,12 @@ def options_of(
         records_epochs: the caller records epochs, which then bound the next ones.
 
     Raises:
-        EndpointError: as change_stream_of().
+        EndpointError: as BoundedSettings.address().
     """
     target = SpanTarget(reading.target_records, ms_to_seconds(reading.target_time))
     start, end = stream.start, stream.end
     return SourceOptions(
-        change_stream=change_stream_of(stream, environ),
+        change_stream=stream.address(environ),
         pipeline=pipeline,
         state_url=state_url,
         keep_ns=ms_to_ns(keep_ms),
@@ -313,7 +361,7 @@ def options_of(
         span_max_ns=ms_to_ns(reading.max_span),
         reading=reading.reading,
         reader_memory_bytes=reading.reader_memory * _MIB,
-        heartbeat_ms=heartbeat_ms(reading),
+        heartbeat_ms=heartbeat_ms(stream, reading),
         read=ReadOptions(
             concurrent_queries=reading.concurrent_queries,
             proof=reading.proof,

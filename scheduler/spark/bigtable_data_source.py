@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from slackwater.reader.bigtable.changes import SCHEMA
 from slackwater.reader.schema import ddl
-from slackwater.scheduler.options import from_option
+from slackwater.scheduler.options import BIGTABLE_FORMAT, from_option
 from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
     from slackwater.scheduler.spark.bigtable_reader import BigtableChangesStreamReader
     from slackwater.scheduler.spark.epochs_reader import ToRows
-
-BIGTABLE_FORMAT: Final = "bigtable_changes"
 
 
 class BigtableChangesDataSource(DataSource):

@@ -8,22 +8,20 @@ would make a start two seconds longer.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from slackwater.reader.schema import SCHEMA, ddl
 from slackwater.scheduler.errors import OptionError
-from slackwater.scheduler.options import StreamOptions, from_option
+from slackwater.scheduler.options import SPANNER_FORMAT, StreamOptions, from_option
 from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
     from slackwater.scheduler.spark.batch_reader import SpannerChangesBatchReader
     from slackwater.scheduler.spark.epochs_reader import ToRows
     from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
-
-FORMAT: Final = "spanner_changes"
 
 
 class SpannerChangesDataSource(DataSource):
@@ -42,7 +40,7 @@ class SpannerChangesDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
-        return FORMAT
+        return SPANNER_FORMAT
 
     @encoded_errors()
     def schema(self) -> str | StructType:

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import slackwater
 from slackwater.commands.error_texts import exit_code, text_of
@@ -19,18 +19,11 @@ from slackwater.config.settings import FilterSettings, Http, Settings
 from slackwater.errors import HttpError, SettingsError
 from slackwater.extras import require_extras
 from slackwater.monitoring.http_socket import listen
-from slackwater.pipeline.source import (
-    SourceHandle,
-    check_new,
-    check_omissions,
-    check_shown_changes,
-    columns_of_new_types,
-    connect,
-)
+from slackwater.pipeline.pipeline_source import PipelineSource, connect_source, with_tables
+from slackwater.pipeline.source import SourceHandle, check_shown_changes, columns_of_new_types
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.printing import show
-from slackwater.reader.database.change_stream_info import retention_text
 from slackwater.reader.database.schema_changes import schema_changes
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.transport.ddl_updates import PERMISSION
@@ -68,34 +61,27 @@ def checks(settings: Settings) -> Iterator[Check]:
         return str(Path(str(slackwater.__file__)).parent)
 
     yield _check("slackwater", installed)
-    sources: list[Any] = []
+    sources: list[PipelineSource] = []
 
     def look_up() -> str:
-        sources.append(connect(settings))
-        spanner = sources[0]
-        if settings.sink.needs_all_changes:
-            check_omissions(settings, spanner)
-        left_out = "".join(f", {name}" for name in spanner.description.omissions)
-        return (
-            f"{spanner.options.change_stream.path}, {spanner.description.dialect}, kept"
-            f" {retention_text(spanner.description.retention_ns)}"
-            f"{left_out and f', leaves changes out: {left_out[2:]}'}"
-        )
+        sources.append(connect_source(settings))
+        return sources[0].text(settings)
 
     yield _check("change stream", look_up)
     if sources:
 
         def start() -> str:
-            too_old = check_new(settings, sources[0])
+            too_old = sources[0].check_new(settings)
             gone = ", too old by now: the pipeline goes on where it is" if too_old else ""
             return f"{settings.source.start}{gone}"
 
         yield _check("start", start)
-        yield _check("column types", lambda: _check_types(sources[0]))
+    if sources and sources[0].has_tables:
+        yield _check("column types", lambda: _check_types(with_tables(sources[0])))
         if settings.filter != FilterSettings():
-            yield _check("filter", lambda: _check_filter(settings, sources[0]))
+            yield _check("filter", lambda: _check_filter(settings, with_tables(sources[0])))
         if settings.sink.needs_all_changes:
-            yield _check("schema changes", lambda: _check_schema_changes(sources[0]))
+            yield _check("schema changes", lambda: _check_schema_changes(with_tables(sources[0])))
     yield _check("metadata store", lambda: _check_store(settings))
     yield _check("sink", lambda: _check_sink(settings))
     if settings.http.listen is not None:

@@ -33,7 +33,6 @@ from slackwater.reader.transport.quoting import identifier
 from slackwater.scheduler.notebook_options import checked
 from slackwater.scheduler.source_settings import (
     StreamSettings,
-    change_stream_of,
     require_pipeline_name,
 )
 from slackwater.setting_values import reason_of
@@ -104,7 +103,7 @@ def init(
     more = source_values(options.source)
     stream_name = options.names.get("change_stream", _NO_STREAM)
     asked = checked(StreamSettings, {**more, **names, "change_stream": stream_name})
-    any_stream = change_stream_of(asked, environ)
+    any_stream = asked.address(environ)
     with closing(Connection(any_stream)) as connection:
         dialect, streams = read_change_streams(connection)
     name = _stream_name(any_stream, dialect, list(streams), options, sink, prompt)

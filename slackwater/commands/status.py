@@ -27,7 +27,8 @@ from slackwater.pipeline.alerts import held_back_by
 from slackwater.pipeline.catch_up import CatchUp, catch_up, retention_used
 from slackwater.pipeline.condition import condition
 from slackwater.pipeline.lease_holder import has_dead_owner
-from slackwater.pipeline.source import columns_of_new_types, connect
+from slackwater.pipeline.pipeline_source import connect_source, with_tables
+from slackwater.pipeline.source import columns_of_new_types
 from slackwater.printing import in_one_line
 from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.lineage import states
@@ -136,12 +137,13 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
 
     def ask_spanner(number: int, settings: Settings) -> None:
         try:
-            source = connect(settings)
-            with closing(source.connection) as connection:
-                clock_ns = connection.strong_read_timestamp_ns()
-                answer = _Answer(clock_ns, source.description.retention_ns)
+            source = connect_source(settings)
+            with closing(source):
+                answer = _Answer(source.clock_ns(), source.retention_ns)
                 answers[number] = answer
-                answers[number] = replace(answer, new_types=columns_of_new_types(source))
+                if source.has_tables:
+                    new_types = columns_of_new_types(with_tables(source))
+                    answers[number] = replace(answer, new_types=new_types)
         except ReaderError as error:
             if answers[number].clock_ns is None:
                 answers[number] = _Answer(problem=error.message.rstrip("."))

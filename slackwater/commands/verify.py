@@ -228,7 +228,7 @@ def _rows(
         read.transaction_id,
         tables_to_json([table]),
     )
-    change_stream, data_boost = source.options.change_stream, settings.source.data_boost
+    change_stream, data_boost = source.options.change_stream, settings.spanner().data_boost
     options = ScanOptions(change_stream, dialect, scan, parts, data_boost)
     rows = spark.read.format(FORMAT).options(**options.hand_over()).load()
     columns = mirror_columns(columns_from_schema(table.columns, table.key))

@@ -6,23 +6,35 @@ reads the file and the environment.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic import model_validator as check_model
 
+from slackwater.errors import SettingsError
+from slackwater.scheduler.read_options import Reading
 from slackwater.scheduler.source_settings import (
     KEEP_MS,
+    BigtableSettings,
     Keep,
     PipelineName,
     ReadingSettings,
     StreamSettings,
 )
-from slackwater.setting_values import Duration, Names, Section, from_json, listed
+from slackwater.setting_values import (
+    Duration,
+    KeysOfKinds,
+    Names,
+    Section,
+    from_json,
+    listed,
+)
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
 from slackwater.spark_sink.session_rules import wrong_settings
 from slackwater.spark_sink.sinks.registry import AnySinkSettings
+from slackwater.spark_sink.sinks.sink_settings import one_of
 
 _ADDRESS: Final = r"^([^:/\s]+|\[[0-9a-f:]+\]):\d{1,5}$"
 _HOST: Final = r"^(\*\.)?[^:/*\s]+$"
@@ -36,12 +48,52 @@ def _yes_no(value: object) -> object:
 class Source(StreamSettings):
     """The change stream to read, and the rows from before its changes."""
 
+    kind: Literal["spanner"] = "spanner"
     initial_scan: Annotated[
         Literal["yes", "no", "only"] | None,
         BeforeValidator(_yes_no, json_schema_input_type=Literal["yes", "no", "only"] | bool | None),
     ] = None
     new_tables: Literal["scan", "changes_only"] | None = None
     data_boost: bool = False
+
+
+class BigtableSource(BigtableSettings):
+    """The table of Bigtable's whose changes are read."""
+
+    kind: Literal["bigtable"]
+
+    @property
+    def initial_scan(self) -> Literal["no"]:
+        """No: rows are not read, only their changes."""
+        return "no"
+
+    @property
+    def new_tables(self) -> Literal["changes_only"]:
+        """Only their changes: there is one table."""
+        return "changes_only"
+
+
+SOURCES: Final[Mapping[str, type[Source] | type[BigtableSource]]] = {
+    "spanner": Source,
+    "bigtable": BigtableSource,
+}
+
+
+def _parse_source(values: Any) -> Any:
+    """Return the settings of the kind that the values name, or of Spanner."""
+    if not isinstance(values, dict):
+        return values
+    kind = one_of(values.get("kind", "spanner"), list(SOURCES))
+    return SOURCES[str(kind)].model_validate(values)
+
+
+AnySource = Annotated[
+    Source | BigtableSource,
+    BeforeValidator(_parse_source),
+    KeysOfKinds(
+        lambda: list(dict.fromkeys(key for kind in SOURCES.values() for key in kind.model_fields))
+    ),
+]
 
 
 class EpochSettings(ReadingSettings):
@@ -146,7 +198,7 @@ class Settings(Section):
     """A pipeline's settings."""
 
     pipeline: PipelineName
-    source: Source
+    source: AnySource
     epoch: EpochSettings = EpochSettings()
     filter: FilterSettings = FilterSettings()
     sink: AnySinkSettings
@@ -169,6 +221,34 @@ class Settings(Section):
         """The setting, or its default: tables are read if those of the beginning are."""
         is_scanned = self.sink.has_rescans and self.initial_scan != "no"
         return self.source.new_tables or ("scan" if is_scanned else "changes_only")
+
+    def spanner(self) -> Source:
+        """Return the section source of a pipeline that reads Spanner.
+
+        Raises:
+            SettingsError: it reads Bigtable.
+        """
+        if isinstance(self.source, BigtableSource):
+            raise SettingsError(
+                f"pipeline {self.pipeline} reads a table of Bigtable's.",
+                "This is for pipelines that read Spanner",
+            )
+        return self.source
+
+    @check_model(mode="after")
+    def _bigtable_has_a_changelog(self) -> Self:
+        if not isinstance(self.source, BigtableSource):
+            return self
+        if self.sink.kind != "changelog" or not self.sink.takes_any_columns:
+            raise ValueError(
+                "source.kind bigtable goes with sink.kind changelog, in format parquet, json, orc,"
+                " delta or iceberg, and with the envelope record"
+            )
+        if self.filter != FilterSettings():
+            raise ValueError("filter is for Spanner's changes, and source.kind is bigtable")
+        if self.epoch.reading is not Reading.BOUNDED:
+            raise ValueError("epoch.reading continuous does not go with source.kind bigtable")
+        return self
 
     @check_model(mode="after")
     def _sink_takes_rows_again(self) -> Self:

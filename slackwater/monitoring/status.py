@@ -295,7 +295,7 @@ class StatusPoller:
             pipeline=pipeline,
             is_owner=supervisor.lease.is_held,
             clock_ns=time.time_ns(),
-            retention_ns=None if source is None else source.description.retention_ns,
+            retention_ns=None if source is None else source.retention_ns,
             partitions=partitions,
             by_state=Counter(states(partitions, past_ns).values()),
             queries=tuple(queries),

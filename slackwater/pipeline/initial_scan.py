@@ -203,7 +203,7 @@ class InitialScan:
             self._source.description.dialect,
             scan,
             parts,
-            self._settings.source.data_boost,
+            self._settings.spanner().data_boost,
         ).hand_over()
         self._lease.check()
         options |= task_writer_options(self._spark, self._sink, is_scan=True)

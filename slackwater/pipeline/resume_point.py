@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import structlog
 from pyspark.sql import SparkSession
 
 from slackwater.config.settings import Settings
 from slackwater.errors import PartsDisagreeError, RecoveryError
+from slackwater.pipeline.pipeline_source import PipelineSource
 from slackwater.pipeline.reconciliation import (
     CheckpointPosition,
     OutputNs,
@@ -32,7 +34,7 @@ from slackwater.pipeline.recovery import (
     require_gap,
     start_after_lost_checkpoint_ns,
 )
-from slackwater.pipeline.source import SourceHandle, source_options
+from slackwater.pipeline.source import source_options
 from slackwater.pipeline.spark.checkpoint import (
     Checkpoint,
     Offset,
@@ -42,7 +44,7 @@ from slackwater.pipeline.spark.checkpoint import (
 )
 from slackwater.scheduler.epoch import watermark_for_start
 from slackwater.scheduler.errors import ForeignCheckpointError
-from slackwater.scheduler.options import StreamOptions
+from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.formats import DATABASES
 from slackwater.spark_sink.sink import OutputPosition, Sink
@@ -75,7 +77,7 @@ class ResumePoint:
         settings: Settings,
         store: Store,
         sink: Sink,
-        options: StreamOptions,
+        options: SourceOptions[Any],
     ) -> None:
         self._spark = spark
         self._settings = settings
@@ -83,6 +85,7 @@ class ResumePoint:
         self._sink = sink
         self._options = options
         self._has_restarted = False
+        self._finds_partitions = True
         settings.sink.claim_places()
 
     def is_new(self, recovery: Recovery) -> bool:
@@ -99,8 +102,8 @@ class ResumePoint:
         return verdict is Verdict.NEW and recovery.from_watermark is None
 
     def source_options(
-        self, source: SourceHandle, recovery: Recovery, generation: int
-    ) -> StreamOptions:
+        self, source: PipelineSource, recovery: Recovery, generation: int
+    ) -> SourceOptions[Any]:
         """Return the options of the Spark source in the next query.
 
         Args:
@@ -121,6 +124,7 @@ class ResumePoint:
         verdict = reconcile(self._settings.pipeline, positions)
         start_ns: int | None
         from_watermark = recovery.from_watermark
+        self._finds_partitions = source.is_cut_by_time
         if self._has_restarted and positions.checkpoint is None:
             # The last query failed before it planned an epoch.
             from_watermark = LAST
@@ -147,6 +151,7 @@ class ResumePoint:
             options,
             is_checkpoint_empty=positions.checkpoint is None or from_watermark is not None,
             begun_epoch_ns=begun_epoch_ns(positions, start_ns),
+            written_ns=positions.output.complete_ns if positions.output else None,
         )
         if recovery.skip_to is not None:
             after_ns = skip_from_ns(positions) if from_watermark is None else start_ns
@@ -263,7 +268,8 @@ class ResumePoint:
         """
         name = self._settings.pipeline
         checkpoint = self._settings.sink.checkpoint
-        if verdict in (Verdict.GO_ON, Verdict.FIND_PARTITIONS):
+        lacks_positions = verdict is Verdict.FIND_PARTITIONS and not self._finds_partitions
+        if verdict in (Verdict.GO_ON, Verdict.FIND_PARTITIONS) and not lacks_positions:
             raise RecoveryError(
                 f"the checkpoint {checkpoint} is not lost: it agrees with the output.",
                 "Leave out --from-watermark",
@@ -281,7 +287,7 @@ class ResumePoint:
         _log.warning("new checkpoint", pipeline=name, after=after, former_checkpoint=aside)
         return start_ns
 
-    def _accept_gap(self, source: SourceHandle, start_ns: int | None, skip_to: str) -> None:
+    def _accept_gap(self, source: PipelineSource, start_ns: int | None, skip_to: str) -> None:
         """Record that the records between the last epoch and skip_to are not read.
 
         Raises:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any, ClassVar
 
 import structlog
 
@@ -15,12 +16,16 @@ from slackwater.column_types import is_of_a_new_type
 from slackwater.config.filters import filter_of, tables_to_read
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
-from slackwater.reader.database.change_stream_info import ChangeStreamInfo, read_change_stream_info
+from slackwater.reader.database.change_stream_info import (
+    ChangeStreamInfo,
+    read_change_stream_info,
+    retention_text,
+)
 from slackwater.reader.database.watched_tables import Table, tables, watched_tables
 from slackwater.reader.errors import ReaderError, StartTooOldError, UnsupportedStreamError
+from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
-from slackwater.scheduler.epoch import watermark_for_end
-from slackwater.scheduler.options import StreamOptions
+from slackwater.scheduler.options import SPANNER_FORMAT, SourceOptions, StreamOptions
 from slackwater.scheduler.read_options import NOW
 from slackwater.scheduler.source_settings import options_of
 from slackwater.scheduler.spanner_source import SpannerSource
@@ -36,16 +41,15 @@ from slackwater.state.models import Scan, ScanPart
 from slackwater.state.store import Store
 from slackwater.timestamp import (
     datetime_to_ns,
-    floor_to_us,
-    format_rfc3339,
     parse_rfc3339,
-    seconds_to_ns,
 )
 
 _log = structlog.get_logger("slackwater.pipeline.source")
 
 
-def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) -> StreamOptions:
+def source_options(
+    settings: Settings, environ: Mapping[str, str] = os.environ
+) -> SourceOptions[Any]:
     """Return the source's options from the settings; the store's URL is not sealed."""
     return options_of(
         settings.source,
@@ -61,7 +65,12 @@ def source_options(settings: Settings, environ: Mapping[str, str] = os.environ) 
 
 @dataclass(frozen=True, slots=True)
 class SourceHandle:
-    """A change stream that was looked up and can be read."""
+    """A change stream of Spanner's that was looked up and can be read; see PipelineSource."""
+
+    format: ClassVar = SPANNER_FORMAT
+    schema: ClassVar = SCHEMA
+    has_tables: ClassVar = True
+    is_cut_by_time: ClassVar = True
 
     connection: Connection
     description: ChangeStreamInfo
@@ -70,6 +79,43 @@ class SourceHandle:
     def changes(self) -> SpannerSource:
         """Return the change stream as the scheduler's source of records."""
         return SpannerSource(self.connection, self.options.heartbeat_ms, info=self.description)
+
+    @property
+    def retention_ns(self) -> int | None:
+        """How long changes can be read; None if it is not known."""
+        return self.description.retention_ns
+
+    def clock_ns(self) -> int:
+        """Read Spanner's clock."""
+        return self.connection.strong_read_timestamp_ns()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def check(self, settings: Settings) -> None:
+        """Check what the change stream shows; see check_omissions() and check_shown_changes()."""
+        check_omissions(settings, self)
+        check_shown_changes(settings, self)
+
+    def check_new(self, settings: Settings) -> StartTooOldError | None:
+        """Check that a new pipeline can start; see check_new()."""
+        return check_new(settings, self)
+
+    def with_options(self, settings: Settings) -> SourceHandle:
+        """Return the same with the options of other settings."""
+        return replace(self, options=source_options(settings))
+
+    def text(self, settings: Settings) -> str:
+        """Return what was looked up, for people."""
+        if settings.sink.needs_all_changes:
+            check_omissions(settings, self)
+        omitted = ", ".join(self.description.omissions)
+        return (
+            f"{self.options.change_stream.path}, {self.description.dialect}, kept"
+            f" {retention_text(self.retention_ns)}"
+            f"{omitted and f', leaves changes out: {omitted}'}"
+        )
 
 
 def read_shapes(settings: Settings, source: SourceHandle, at: datetime) -> dict[str, TableShape]:
@@ -96,11 +142,13 @@ def read_shapes(settings: Settings, source: SourceHandle, at: datetime) -> dict[
 
 
 def connect(settings: Settings) -> SourceHandle:
-    """Look the change stream up; nothing is written anywhere.
+    """Look the change stream of Spanner's up; nothing is written anywhere.
 
     Raises:
         ReaderError: the change stream does not exist, may not be read or can't be reached.
+        SettingsError: the pipeline reads Bigtable.
     """
+    settings.spanner()
     options = source_options(settings)
     connection = Connection(options.change_stream)
     return SourceHandle(connection, read_change_stream_info(connection), options)
@@ -167,7 +215,7 @@ def check_new(settings: Settings, source: SourceHandle) -> StartTooOldError | No
     try:
         check_start(source.options.start, source.changes())
     except StartTooOldError as error:
-        if not _may_have_begun(settings):
+        if not may_have_begun(settings):
             raise
         too_old = error
     end = settings.source.end
@@ -181,7 +229,7 @@ def check_new(settings: Settings, source: SourceHandle) -> StartTooOldError | No
     return too_old
 
 
-def _may_have_begun(settings: Settings) -> bool:
+def may_have_begun(settings: Settings) -> bool:
     """Return False if store and output are new, and no disk has a checkpoint."""
     path = settings.sink.checkpoint.removeprefix("file://")
     if not is_new(settings) or "://" in path or Path(path).exists():
@@ -229,46 +277,6 @@ def refuse_omissions(name: str, info: ChangeStreamInfo, *, has_run: bool) -> Non
         f"Alter the stream: set {', '.join(info.omissions)} to false.{missing} mirror the tables"
         " from another stream, under another pipeline name, path and checkpoint",
     )
-
-
-def with_start_fixed(
-    settings: Settings, source: SourceHandle, seconds_ago: float
-) -> tuple[Settings, SourceHandle]:
-    """Return settings and source of a new pipeline whose start `now` is the time of its command.
-
-    Spark starts, and perhaps fails, before the first epoch is planned. What is committed meanwhile
-    belongs to the pipeline.
-
-    Args:
-        settings, source: the pipeline's.
-        seconds_ago: how long ago the command was given.
-
-    Raises:
-        ReaderError: Spanner does not answer.
-    """
-    if settings.source.start != NOW:
-        return settings, source
-    changes = source.changes()
-    asked_ns = changes.strong_read_timestamp_ns() - seconds_to_ns(seconds_ago)
-    # The stream may have been created after the command, which waited for it.
-    start = format_rfc3339(floor_to_us(max(asked_ns, changes.earliest_start_ns())))
-    _log.info("a new pipeline starts now", pipeline=settings.pipeline, start=start)
-    section = settings.source.model_copy(update={"start": start})
-    settings = settings.model_copy(update={"source": section})
-    return settings, replace(source, options=source_options(settings))
-
-
-def last_watermark_ns(
-    settings: Settings, source: SourceHandle, *, until_caught_up: bool
-) -> int | None:
-    """Return the pipeline's last low watermark, None for none.
-
-    It is source.end, or with until_caught_up Spanner's clock now, if that is earlier.
-    """
-    ends = [] if settings.source.end is None else [parse_rfc3339(settings.source.end)]
-    if until_caught_up:
-        ends.append(source.connection.strong_read_timestamp_ns())
-    return watermark_for_end(min(ends)) if ends else None
 
 
 def end_after_scan(

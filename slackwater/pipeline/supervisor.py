@@ -27,6 +27,13 @@ from slackwater.pipeline.initial_scan import InitialScan
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
+from slackwater.pipeline.pipeline_source import (
+    PipelineSource,
+    connect_source,
+    last_watermark_ns,
+    with_start_fixed,
+    with_tables,
+)
 from slackwater.pipeline.progress_deadline import ProgressDeadline
 from slackwater.pipeline.progress_signs import ProgressSigns
 from slackwater.pipeline.query_runner import QueryRunner
@@ -36,17 +43,10 @@ from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.run_loop import RunLoop
 from slackwater.pipeline.run_options import RunOptions
 from slackwater.pipeline.source import (
-    SourceHandle,
-    check_new,
-    check_omissions,
-    check_shown_changes,
-    connect,
     end_after_scan,
     is_new,
-    last_watermark_ns,
     read_shapes,
     source_options,
-    with_start_fixed,
 )
 from slackwater.pipeline.spanner_clock import SpannerClock
 from slackwater.pipeline.spark.jvm import executor_count
@@ -113,7 +113,7 @@ class PipelineSupervisor:
         jars = all_jars(settings.sink.spark_needs, spark.conf, spark.jars, os.environ)
         settings.sink.check_places(spark.conf, jars)
         self._sink = make_sink(settings)
-        self._source_handle: SourceHandle | None = None
+        self._source_handle: PipelineSource | None = None
         self._too_old: StartTooOldError | None = None
         self._clock: SpannerClock | None = None
         self._until_ns: int | None = None
@@ -147,8 +147,8 @@ class PipelineSupervisor:
         return self.settings.pipeline
 
     @property
-    def source(self) -> SourceHandle | None:
-        """Its change stream; None before it was looked up."""
+    def source(self) -> PipelineSource | None:
+        """Its source; None before it was looked up."""
         return self._source_handle
 
     @property
@@ -180,7 +180,7 @@ class PipelineSupervisor:
         if self._clock is not None:
             self._clock.stop()
         if self._source_handle is not None:
-            self._source_handle.connection.close()
+            self._source_handle.close()
         self.store.close()
 
     def run(self, shared: SharedSpark) -> None:
@@ -263,7 +263,7 @@ class PipelineSupervisor:
             self._recovery = Recovery(*requested, self._recovery.command)
         require_reachable(spark, self.settings.sink.hadoop_paths)
         if isinstance(self._sink, NeedsShapes):
-            self._sink.use_shapes(partial(read_shapes, self.settings, source))
+            self._sink.use_shapes(partial(read_shapes, self.settings, with_tables(source)))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
         is_new = resume.is_new(self._recovery)
         if is_new and self._too_old is not None:
@@ -272,7 +272,7 @@ class PipelineSupervisor:
             scan = InitialScan(
                 spark,
                 self.settings,
-                source,
+                with_tables(source),
                 self.store,
                 self._sink,
                 self.lease,
@@ -288,7 +288,7 @@ class PipelineSupervisor:
         path = source.options.change_stream.path
         _log.info("running", pipeline=self.name, source=path)
         clock = self._spanner_clock(source)
-        alerts = Alerts(self.store, self.name, clock.now_ns, source.description.retention_ns)
+        alerts = Alerts(self.store, self.name, clock.now_ns, source.retention_ns)
         runner = self._query_runner(spark, source, resume, lifecycle)
         alerts.start()
         loop.query_starts()
@@ -298,14 +298,13 @@ class PipelineSupervisor:
             self._has_ended = runner.has_reached_end
             alerts.stop()
 
-    def _look_up_source(self) -> SourceHandle:
-        """Return the change stream, looked up once."""
+    def _look_up_source(self) -> PipelineSource:
+        """Return the source, looked up once."""
         if self._source_handle is None:
-            source = connect(self.settings)
-            check_omissions(self.settings, source)
-            check_shown_changes(self.settings, source)
+            source = connect_source(self.settings)
+            source.check(self.settings)
             if is_new(self.settings):
-                self._too_old = check_new(self.settings, source)
+                self._too_old = source.check_new(self.settings)
                 seconds_ago = time.monotonic() - self._begun_s
                 self.settings, source = with_start_fixed(self.settings, source, seconds_ago)
             self._until_ns = last_watermark_ns(
@@ -315,15 +314,15 @@ class PipelineSupervisor:
             self._spanner_clock(source)
         return self._source_handle
 
-    def _spanner_clock(self, source: SourceHandle) -> SpannerClock:
-        """Return the clock of the change stream's Spanner, which runs from the first call on."""
+    def _spanner_clock(self, source: PipelineSource) -> SpannerClock:
+        """Return the source's clock, which runs from the first call on."""
         if self._clock is None:
-            self._clock = SpannerClock(source.connection.strong_read_timestamp_ns)
+            self._clock = SpannerClock(source.clock_ns)
             self._clock.start()
         return self._clock
 
     def _source_options(
-        self, spark: SparkSession, source: SourceHandle, resume: ResumePoint
+        self, spark: SparkSession, source: PipelineSource, resume: ResumePoint
     ) -> dict[str, str]:
         """Return the Spark source's option, now that the pipeline is owned."""
         options = resume.source_options(source, self._recovery, self.lease.generation)
@@ -336,10 +335,11 @@ class PipelineSupervisor:
             options = replace(options, end_ns=watermark_for_end(self._until_ns))
         return hand_over(options)
 
-    def _epoch_watches(self, spark: SparkSession, source: SourceHandle) -> list[EpochWatch]:
+    def _epoch_watches(self, spark: SparkSession, read: PipelineSource) -> list[EpochWatch]:
         """Return the watches of each epoch, for sinks that need them."""
-        if not self.settings.sink.has_rescans:
+        if not (self.settings.sink.has_rescans and read.has_tables):
             return []
+        source = with_tables(read)
         rescanner = Rescanner(
             spark,
             self.settings,
@@ -356,7 +356,7 @@ class PipelineSupervisor:
     def _query_runner(
         self,
         spark: SparkSession,
-        source: SourceHandle,
+        source: PipelineSource,
         resume: ResumePoint,
         lifecycle: Lifecycle,
     ) -> QueryRunner:
@@ -369,6 +369,7 @@ class PipelineSupervisor:
             self.lease,
             AuditMode(settings.epoch.audit),
             self._epoch_watches(spark, source),
+            is_cut_by_time=source.is_cut_by_time,
         )
         recorder = EpochRecorder(
             self.name,
@@ -383,9 +384,13 @@ class PipelineSupervisor:
         def start() -> SparkQuery:
             # Read again for each query: while the last one failed, the store may have gone back.
             options = self._source_options(spark, source, resume)
-            options |= task_writer_options(spark, self._sink)
+            options |= task_writer_options(spark, self._sink, source.schema)
             query = QuerySettings(
-                self.name, options, settings.sink.checkpoint, settings.epoch.trigger
+                self.name,
+                source.format,
+                options,
+                settings.sink.checkpoint,
+                settings.epoch.trigger,
             )
             return start_query(spark, query, writer)
 

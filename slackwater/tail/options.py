@@ -304,7 +304,7 @@ def _stream(settings: Settings | None, options: ChangefeedOptions) -> dict[str, 
     merged: dict[str, Any] = {}
     if settings is not None:
         names = StreamSettings.model_fields.keys() - {"start", "end"}
-        merged = settings.source.model_dump(include=set(names))
+        merged = settings.spanner().model_dump(include=set(names))
     merged |= options.source_values
     missing = [name for name in NAMES if name not in merged]
     if missing:

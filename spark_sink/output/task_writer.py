@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MESSAGE_OVERHEAD_BYTES: Final = 2_000
 # The values of a mod.
 _TEXTS: Final = ("keys", "new_values", "old_values")
+# A record without it is a transaction.
+_RECORDS: Final = "number_of_records_in_transaction"
 _COUNTS: Final = "counts"
 # The rows that a task hands on: one for each file, and one for its counts.
 HANDED_ON: Final = f"{RESULT}, {_COUNTS} string"
@@ -131,9 +133,11 @@ class _Counter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.records += batch.num_rows
-        # Each of a transaction's n records counts as one nth of it.
-        shares = pc.divide(1.0, batch["number_of_records_in_transaction"])
-        self.transactions += pc.sum(shares).as_py() or 0.0
+        if _RECORDS in batch.schema.names:
+            # Each of a transaction's n records counts as one nth of it.
+            self.transactions += pc.sum(pc.divide(1.0, batch[_RECORDS])).as_py() or 0.0
+        else:
+            self.transactions += batch.num_rows
         bounds = pc.min_max(batch["commit_timestamp"].cast(pa.int64())).as_py()
         self.first_us = _least(self.first_us, bounds["min"])
         self.last_us = _greatest(self.last_us, bounds["max"])

@@ -109,6 +109,12 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
             self._bigquery_table(self.make_place()).check()
 
     @property
+    def takes_any_columns(self) -> bool:
+        """Whether the rows may have other columns; see SinkSettings."""
+        of_spanner = self.format == BIGQUERY or "table_name" in self.partition_by
+        return self.envelope == "record" and not of_spanner
+
+    @property
     def compacts_epochs(self) -> bool:
         """Whether folders of epochs become larger ones, which readers have to expect."""
         is_set = "compact_every" in self.model_fields_set and self.compact_every is not None

@@ -105,6 +105,11 @@ class SinkSettings(Section, ABC):
         Literal["0600", "0640", "0644", "0660", "0664"], BeforeValidator(_octal)
     ] = "0600"
 
+    @property
+    def takes_any_columns(self) -> bool:
+        """Whether the rows may have other columns than Spanner's data change records."""
+        return False
+
     @classmethod
     def kind_name(cls) -> str:
         """Return the name of the kind: the default of the field kind."""

@@ -58,7 +58,7 @@ def test_a_file_is_written_once_the_stated_statement_has_made_a_stream(
     assert done.returncode == 0
     settings = load_settings(tmp_path / "slackwater.yaml", {})
     assert settings.pipeline == "everything"
-    assert settings.source.change_stream.lower() == "everything"
+    assert settings.spanner().change_stream.lower() == "everything"
     text = (tmp_path / "slackwater.yaml").read_text()
     assert "value capture type NEW_ROW, kept for 7 d. It watches Orders." in text
     # It is not overwritten, unless that is asked for.
@@ -116,7 +116,7 @@ def test_of_several_streams_one_is_named_or_asked_for(
     assert done.returncode == 0
     assert "ok    change stream: " in done.stdout
     settings = load_settings(tmp_path / "b.yaml", {})
-    assert (settings.source.change_stream, settings.sink.kind) == ("B", "changelog")
+    assert (settings.spanner().change_stream, settings.sink.kind) == ("B", "changelog")
     # Kafka's messages would lack columns of these streams.
     answers |= {"Project": stream.project, "Instance": stream.instance, "Sink": "kafka"}
     answers |= {"Database": stream.database, "Kafka's brokers, HOST:PORT,...": "broker:9092"}

@@ -15,7 +15,7 @@ import structlog
 from slackwater.pipeline.catch_up import EPOCHS_CONSIDERED, catch_up
 from slackwater.pipeline.epochs.report import EpochReport, Progress, parse_progress
 from slackwater.pipeline.epochs.writer import WrittenEpoch
-from slackwater.scheduler.lineage import unfinished
+from slackwater.scheduler.lineage_planning import count_alive
 from slackwater.state.commit import commit_epoch
 from slackwater.state.epochs import forget_epochs, record_epoch
 from slackwater.state.errors import LeaseLostError, StateError
@@ -176,14 +176,13 @@ class EpochRecorder:
     def _epoch(
         self, progress: Progress, written: WrittenEpoch, start_ns: int, end_ns: int
     ) -> Epoch:
-        partitions = unfinished(self._store.partitions(self._pipeline), end_ns)
         return Epoch(
             pipeline=self._pipeline,
             start_ns=start_ns,
             end_ns=end_ns,
             records=written.summary.records,
             transactions=written.summary.transactions,
-            partitions=len(partitions),
+            partitions=count_alive(self._store, self._pipeline, end_ns),
             committed_at_ns=time.time_ns(),
             seconds=progress.seconds,
             late_records=written.audited.late_records,

@@ -72,6 +72,7 @@ class EpochWriter:
             lease that is held now: it is refused under any other one, also of this process.
         audit: the treatment of an epoch that fails the audit.
         watches: inspect each epoch.
+        is_cut_by_time: an epoch holds the changes of a time, and no others.
 
     Raises:
         LeaseLostError: this process does not own the pipeline.
@@ -86,6 +87,8 @@ class EpochWriter:
         lease: LeaseHolder,
         audit: AuditMode,
         watches: Sequence[EpochWatch] = (),
+        *,
+        is_cut_by_time: bool = True,
     ) -> None:
         self._spark = spark
         self._pipeline = pipeline
@@ -95,6 +98,7 @@ class EpochWriter:
         self._generation = lease.generation
         self._audit = audit
         self._watches = watches
+        self._is_cut_by_time = is_cut_by_time
         self._last: tuple[int, int] | None = None
         self._written: dict[int, WrittenEpoch] = {}
         self._writing = threading.Lock()
@@ -126,7 +130,7 @@ class EpochWriter:
         audited = audit_written(
             self._store,
             self._pipeline,
-            _as_written(summary),
+            _as_written(summary, has_times=self._is_cut_by_time),
             self._audit,
             generation=self._generation,
         )
@@ -173,8 +177,10 @@ class EpochWriter:
             self._writing.release()
 
 
-def _as_written(summary: EpochSummary) -> SinkCounts:
+def _as_written(summary: EpochSummary, *, has_times: bool) -> SinkCounts:
     """Return the sink's counts of an epoch, for the audit."""
+    if not has_times:
+        return SinkCounts(summary.records, None, None)
     first, last = summary.commit_timestamp_min, summary.commit_timestamp_max
     return SinkCounts(summary.records, _ns(first), _ns(last))
 

@@ -14,7 +14,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater.pipeline.epochs.writer import EpochWriter
 from slackwater.pipeline.spark.jvm import last_progress, recent_progress
-from slackwater.scheduler.spark.data_source import FORMAT
 
 _LAST_WRITE_S_MAX: Final = 10.0
 # Spark asks a source for its columns, and for offsets, in Python processes of their own, and gives
@@ -33,12 +32,14 @@ class QuerySettings:
 
     Attributes:
         name: Spark's name of the query: the pipeline's.
+        format: the name of the Spark source.
         options: of the Spark source.
         checkpoint: Spark's checkpoint directory.
         trigger_ms: the time from one epoch's start to the next one's; 0 for no pause.
     """
 
     name: str
+    format: str
     options: Mapping[str, str]
     checkpoint: str
     trigger_ms: int
@@ -89,7 +90,7 @@ class SparkQuery:
 
 
 def start_query(spark: SparkSession, settings: QuerySettings, writer: EpochWriter) -> SparkQuery:
-    """Start a query over the change stream.
+    """Start a query over the changes.
 
     Args:
         spark: a session with the source registered.
@@ -97,7 +98,7 @@ def start_query(spark: SparkSession, settings: QuerySettings, writer: EpochWrite
         writer: writes its epochs.
     """
     with _STARTING:
-        changes = spark.readStream.format(FORMAT).options(**settings.options).load()
+        changes = spark.readStream.format(settings.format).options(**settings.options).load()
         query = (
             changes.writeStream.foreachBatch(writer.write)
             .option("checkpointLocation", settings.checkpoint)

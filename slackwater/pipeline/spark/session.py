@@ -43,7 +43,10 @@ from slackwater.pipeline.spark.kubernetes import (
 )
 from slackwater.pipeline.spark.pinned_jars import require_pinned
 from slackwater.pipeline.spark.sink_needs import brought_connectors, needed
-from slackwater.pipeline.spark.task_writing import TaskWritingChangesSource
+from slackwater.pipeline.spark.task_writing import (
+    TaskWritingBigtableSource,
+    TaskWritingChangesSource,
+)
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.sealing import seal_nothing, use_key
 from slackwater.secrecy import SECRET_NAME
@@ -313,7 +316,8 @@ def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
     that is sent meanwhile arrives broken (OptionalDataException).
     """
     session = spark.newSession()
-    register_source(session, TaskWritingChangesSource)
+    for source in (TaskWritingChangesSource, TaskWritingBigtableSource):
+        register_source(session, source)
     if session.conf.get(_CHECKPOINT_FILES, None) is None and is_local(spark, checkpoint):
         session.conf.set(_CHECKPOINT_FILES, _WITHOUT_READLINK)
     return session

@@ -10,37 +10,38 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from slackwater.reader.schema import ddl
+from slackwater.reader.schema import SCHEMA, ddl
+from slackwater.scheduler.spark.bigtable_data_source import BigtableChangesDataSource
 from slackwater.scheduler.spark.data_source import SpannerChangesDataSource
 from slackwater.scheduler.spark.scan_source import SpannerScanDataSource
 from slackwater.sealing import seal, unseal
 from slackwater.spark_sink.sink import Sink, TaskWriting
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from slackwater.scheduler.spark.epochs_reader import ToRows
 
 _OPTION: Final = "task_writer"
 
 
 def task_writer_options(
-    spark: SparkSession, sink: Sink, *, is_scan: bool = False
+    spark: SparkSession, sink: Sink, records: pa.Schema = SCHEMA, *, is_scan: bool = False
 ) -> dict[str, str]:
     """Return the option by which tasks write for a sink; none if Spark has to write.
 
     Args:
         spark: the pipeline's session, whose owner this process is.
         sink: the pipeline's.
+        records: the columns of the source's rows.
         is_scan: whether it is for an initial scan.
     """
     if not isinstance(sink, TaskWriting):
         return {}
-    schema = StructType.fromDDL(ddl())
+    schema = StructType.fromDDL(ddl(records))
     assert isinstance(schema, StructType)  # noqa: S101 - it declares columns
     text = sink.task_writer(spark, schema, is_scan=is_scan)
     # It has the settings of an object store.
@@ -88,6 +89,10 @@ class _TaskWriting(DataSource):
 
 class TaskWritingChangesSource(_TaskWriting, SpannerChangesDataSource):
     """The data change records of a change stream."""
+
+
+class TaskWritingBigtableSource(_TaskWriting, BigtableChangesDataSource):
+    """The changes of a table of Bigtable's."""
 
 
 class TaskWritingScanSource(_TaskWriting, SpannerScanDataSource):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from google.cloud.bigtable_admin_v2.types import Table
 from google.cloud.bigtable_v2.types import (
     GenerateInitialChangeStreamPartitionsRequest,
     GenerateInitialChangeStreamPartitionsResponse,
@@ -43,6 +44,13 @@ _DataChange: Final = _pb(ReadChangeStreamResponse.DataChange)
 _Chunk: Final = _pb(ReadChangeStreamResponse.MutationChunk)
 _Type: Final = ReadChangeStreamResponse.DataChange.Type
 _DATA_CHANGE_TAG: Final = b"\x0a"
+
+
+def table_with_stream(name: str) -> bytes:
+    """Return a table whose change stream is kept for a week, as GetTable answers."""
+    table = Table(name=name)
+    Table.pb(table).change_stream_config.retention_period.FromSeconds(7 * 24 * 3_600)
+    return bytes(Table.serialize(table))
 
 
 def partition_of(keys: KeyRange) -> Any:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.synthetic.bigtable.history import History
-from tests.synthetic.bigtable.service import BigtableService, Disturbance
-from tests.synthetic.grpc_over_h2 import GrpcServer, Stream
+from tests.synthetic.bigtable.messages import table_with_stream
+from tests.synthetic.bigtable.service import TABLE, BigtableService, Disturbance
+from tests.synthetic.grpc_over_h2 import GrpcServer, Stream, Unary
 
 # Long enough that few messages go out alone when changes come by the thousand a second.
 _DELAY_US = 20_000
@@ -33,7 +34,11 @@ class SyntheticBigtable:
             "GenerateInitialChangeStreamPartitions": history.generate,
             "ReadChangeStream": history.read,
         }
-        self._server = GrpcServer({"PingAndWarm": lambda request: b""}, streams)
+        unary: dict[str, Unary] = {
+            "PingAndWarm": lambda request: b"",
+            "GetTable": lambda request: table_with_stream(TABLE),
+        }
+        self._server = GrpcServer(unary, streams)
 
     @property
     def host(self) -> str:

@@ -61,7 +61,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
         UNRELATED="x",
     )
     assert settings.pipeline == "payments"
-    assert settings.source.change_stream == "other"
+    assert settings.spanner().change_stream == "other"
     assert settings.epoch.max_span == 120_000
     assert settings.spark.conf == {"spark.executor.memory": "1g"}
 
@@ -156,7 +156,7 @@ def test_every_wrong_name_is_named(tmp_path: Path) -> None:
 def test_a_name_that_spanner_allows_is_accepted(tmp_path: Path, name: str) -> None:
     source = MINIMAL["source"] | {"change_stream": name}
     settings = load(tmp_path, yaml.safe_dump(MINIMAL | {"source": source}))
-    assert settings.source.change_stream == name
+    assert settings.spanner().change_stream == name
 
 
 @pytest.mark.parametrize("time", ["2026-01-31 09:00:00", "2026-01-31T09:00:00", "2026-01-31"])
@@ -177,7 +177,7 @@ def test_an_offset_is_taken_into_account_when_the_end_is_compared(tmp_path: Path
 def test_a_mapping_in_the_environment_is_json(tmp_path: Path) -> None:
     listed = '{"exclude": [{"location": "us-east1"}]}'
     settings = load(tmp_path, SLACKWATER_SOURCE_DIRECTED_READ=listed)
-    assert settings.source.directed_read == {
+    assert settings.spanner().directed_read == {
         "excludeReplicas": {"replicaSelections": [{"location": "us-east1"}]}
     }
     said = problems(tmp_path, yaml.safe_dump(MINIMAL), SLACKWATER_SOURCE_DIRECTED_READ="{")
@@ -238,7 +238,7 @@ def test_one_of_several_pipelines_is_chosen_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "slackwater.yaml"
     path.write_text(yaml.safe_dump(SEVERAL, sort_keys=False))
     assert [settings.pipeline for settings in load_pipelines(path, {})] == ["orders", "customers"]
-    assert load_settings(path, {}, pipeline="orders").source.change_stream == "orders"
+    assert load_settings(path, {}, pipeline="orders").spanner().change_stream == "orders"
     with pytest.raises(SettingsError, match="has several pipelines"):
         load_settings(path, {})
 

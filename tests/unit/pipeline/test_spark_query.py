@@ -44,7 +44,7 @@ def start(spark: FakeSpark) -> None:
     writer: Any = FakeSpark(("",))
     writer.write = None
     session: Any = spark
-    start_query(session, QuerySettings("orders", {}, "checkpoint", 0), writer)
+    start_query(session, QuerySettings("orders", "source", {}, "checkpoint", 0), writer)
 
 
 def test_a_start_ends_when_the_source_has_connected() -> None:

@@ -30,7 +30,6 @@ from slackwater.scheduler.source_settings import (
     NotebookOptions,
     ReadingSettings,
     StreamSettings,
-    heartbeat_ms,
 )
 from slackwater.sealing import unseal
 from slackwater.timestamp import format_duration_ms, parse_duration_ms, parse_rfc3339
@@ -416,7 +415,7 @@ def test_the_page_on_the_source_has_every_option_and_its_default() -> None:
     defaults = re.match(r"(\w+) for bounded reading, (\w+) for continuous", rows["heartbeat"])
     assert defaults is not None
     for written, reading in zip(defaults.groups(), Reading, strict=True):
-        assert parse_duration_ms(written) == heartbeat_ms(ReadingSettings(reading=reading))
+        assert parse_duration_ms(written) == StreamSettings.heartbeats_ms[reading]
     in_words = {"heartbeat", "state_url", "tasks", "checkpoint_is_empty"}
     for name in rows.keys() - set(REQUIRED) - in_words:
         default = NotebookOptions.model_fields[name].default

@@ -1,0 +1,84 @@
+"""A table of Bigtable's as the source of a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from slackwater.config.settings import Settings
+from slackwater.pipeline.source import may_have_begun, source_options
+from slackwater.reader.bigtable.changes import SCHEMA
+from slackwater.reader.bigtable.service import BigtableService
+from slackwater.reader.bigtable.table import BigtableTable
+from slackwater.reader.database.change_stream_info import retention_text
+from slackwater.reader.errors import StartTooOldError
+from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
+from slackwater.scheduler.options import BIGTABLE_FORMAT, SourceOptions
+from slackwater.scheduler.start_position import check_start
+
+
+@dataclass(frozen=True, slots=True)
+class BigtableHandle:
+    """A table that was looked up and can be read; see PipelineSource."""
+
+    format: ClassVar = BIGTABLE_FORMAT
+    schema: ClassVar = SCHEMA
+    has_tables: ClassVar = False
+    is_cut_by_time: ClassVar = False
+
+    source: BigtableSource
+    options: SourceOptions[BigtableTable]
+
+    def changes(self) -> BigtableSource:
+        """Return the table as the scheduler's source."""
+        return self.source
+
+    @property
+    def retention_ns(self) -> int:
+        """How long changes can be read."""
+        return self.source.retention_ns()
+
+    def clock_ns(self) -> int:
+        """Read this machine's clock: Bigtable's can't be asked for."""
+        return self.source.strong_read_timestamp_ns()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.source.service.close()
+
+    def check(self, settings: Settings) -> None:
+        """Do nothing: a change stream of Bigtable's shows all changes."""
+
+    def check_new(self, settings: Settings) -> StartTooOldError | None:
+        """Check that a new pipeline can start at its start; see PipelineSource."""
+        try:
+            check_start(self.options.start, self.source)
+        except StartTooOldError as error:
+            if not may_have_begun(settings):
+                raise
+            return error
+        return None
+
+    def with_options(self, settings: Settings) -> BigtableHandle:
+        """Return the same with the options of other settings."""
+        return replace(self, options=source_options(settings))
+
+    def text(self, settings: Settings) -> str:  # noqa: ARG002
+        """Return what was looked up, for people."""
+        partitions = len(self.source.service.partitions())
+        return (
+            f"{self.options.change_stream.path}, {partitions} partition(s), kept"
+            f" {retention_text(self.retention_ns)}"
+        )
+
+
+def connect(settings: Settings) -> BigtableHandle:
+    """Look the table up; nothing is written anywhere.
+
+    Raises:
+        ReaderError: it does not exist, has no change stream, or can't be reached.
+    """
+    options: SourceOptions[BigtableTable] = source_options(settings)
+    source = BigtableSource(BigtableService(options.change_stream))
+    source.check()
+    return BigtableHandle(source, options)
