@@ -154,6 +154,7 @@ class BoundedSettings(EndpointSettings, ABC):
     heartbeats_ms: ClassVar[Mapping[Reading, int]]
 
     project: Annotated[str, _name_of("project"), Field(description="the project")]
+    instance: Annotated[str, _name_of("instance"), Field(description="the instance")]
     start: Annotated[str, AfterValidator(_start)] = Field(
         default=NOW,
         description="now, earliest or an RFC 3339 time; counts when the pipeline is new",
@@ -212,7 +213,6 @@ class StreamSettings(BoundedSettings):
         Reading.CONTINUOUS: _SECOND_MS,
     }
 
-    instance: Annotated[str, _name_of("instance"), Field(description="the instance")]
     database: Annotated[str, _name_of("database"), Field(description="the database")]
     change_stream: Annotated[str, _name_of("change_stream"), Field(description="the change stream")]
     database_role: _MaybeText = Field(

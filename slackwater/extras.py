@@ -21,6 +21,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "iceberg": ("pyiceberg",),
     "kafka": ("confluent_kafka", "fastavro"),
     "bigquery": ("google.cloud.bigquery", "google.cloud.bigquery_storage_v1"),
+    "bigtable": ("google.cloud.bigtable_v2", "google.cloud.bigtable_admin_v2"),
     "pubsub": ("google.pubsub_v1", "fastavro"),
     "ducklake": ("duckdb", "duckdb_extension_ducklake"),
     "postgres": ("adbc_driver_postgresql", "psycopg"),
@@ -35,7 +36,12 @@ def needed(settings: Settings) -> list[str]:
     """Return the extras that a pipeline needs."""
     database = settings.state.url.partition(":")[0].partition("+")[0]
     formats = [settings.sink.format, settings.sink.kind]
-    asked = ["spark", *formats, *(_STORES.get(name, "") for name in (database, *formats))]
+    asked = [
+        "spark",
+        settings.source.kind,
+        *formats,
+        *(_STORES.get(name, "") for name in (database, *formats)),
+    ]
     if settings.http.listen is not None:
         asked.append("http")
     if settings.trace.endpoint is not None:

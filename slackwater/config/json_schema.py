@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from slackwater.config.load import PIPELINES
-from slackwater.config.settings import Settings
+from slackwater.config.settings import SOURCE_KINDS, Settings, SourceSettings
 from slackwater.scheduler.source_settings import PIPELINE_NAME
 from slackwater.setting_values import is_duration
 from slackwater.spark_sink.sinks.registry import DEFAULT_KIND, sink_kinds
@@ -21,6 +21,9 @@ _REFERENCE: Final = "$ref"
 def settings_schema() -> dict[str, Any]:
     """Return the schema of a file with one pipeline, or several that share the keys beside them."""
     one = whole_schema(Settings.model_json_schema())
+    one["properties"]["source"] = {
+        "anyOf": [_of_source(name, kind) for name, kind in SOURCE_KINDS.items()]
+    }
     one["properties"]["sink"] = {
         "anyOf": [_of_kind(name, kind) for name, kind in sink_kinds().items()]
     }
@@ -39,6 +42,11 @@ def settings_schema() -> dict[str, Any]:
         "required": [PIPELINES],
     }
     return {"$schema": _DIALECT, "title": "slackwater.yaml", "anyOf": [one, several]}
+
+
+def _of_source(name: str, kind: type[SourceSettings]) -> dict[str, Any]:
+    """Return the schema of one kind of source."""
+    return {**whole_schema(kind.model_json_schema()), "title": f"kind: {name}"}
 
 
 def _of_kind(name: str, kind: type[SinkSettings]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ reads the file and the environment.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -17,6 +18,7 @@ from slackwater.scheduler.read_options import Reading
 from slackwater.scheduler.source_settings import (
     KEEP_MS,
     BigtableSettings,
+    BoundedSettings,
     Keep,
     PipelineName,
     ReadingSettings,
@@ -45,7 +47,25 @@ def _yes_no(value: object) -> object:
     return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
 
 
-class Source(StreamSettings):
+class SourceSettings(BoundedSettings, ABC):
+    """The settings that every source has.
+
+    Attributes:
+        kind: the service that is read.
+    """
+
+    kind: str
+
+    @abstractmethod
+    def initial_scan_or(self, default: str) -> str:
+        """Return whether rows are read before their changes; a default if nothing is set."""
+
+    @abstractmethod
+    def new_tables_or(self, default: str) -> str:
+        """Return what becomes of new tables; a default if nothing is set."""
+
+
+class Source(SourceSettings, StreamSettings):
     """The change stream to read, and the rows from before its changes."""
 
     kind: Literal["spanner"] = "spanner"
@@ -56,24 +76,30 @@ class Source(StreamSettings):
     new_tables: Literal["scan", "changes_only"] | None = None
     data_boost: bool = False
 
+    def initial_scan_or(self, default: str) -> str:
+        """Return the setting, or the default."""
+        return self.initial_scan or default
 
-class BigtableSource(BigtableSettings):
+    def new_tables_or(self, default: str) -> str:
+        """Return the setting, or the default."""
+        return self.new_tables or default
+
+
+class BigtableSource(SourceSettings, BigtableSettings):
     """The table of Bigtable's whose changes are read."""
 
     kind: Literal["bigtable"]
 
-    @property
-    def initial_scan(self) -> Literal["no"]:
-        """No: rows are not read, only their changes."""
+    def initial_scan_or(self, default: str) -> str:  # noqa: ARG002
+        """Return no: rows are not read, only their changes."""
         return "no"
 
-    @property
-    def new_tables(self) -> Literal["changes_only"]:
-        """Only their changes: there is one table."""
+    def new_tables_or(self, default: str) -> str:  # noqa: ARG002
+        """Return changes_only: there is one table."""
         return "changes_only"
 
 
-SOURCES: Final[Mapping[str, type[Source] | type[BigtableSource]]] = {
+SOURCE_KINDS: Final[Mapping[str, type[SourceSettings]]] = {
     "spanner": Source,
     "bigtable": BigtableSource,
 }
@@ -83,17 +109,15 @@ def _parse_source(values: Any) -> Any:
     """Return the settings of the kind that the values name, or of Spanner."""
     if not isinstance(values, dict):
         return values
-    kind = one_of(values.get("kind", "spanner"), list(SOURCES))
-    return SOURCES[str(kind)].model_validate(values)
+    kind = one_of(values.get("kind", "spanner"), list(SOURCE_KINDS))
+    return SOURCE_KINDS[str(kind)].model_validate(values)
 
 
-AnySource = Annotated[
-    Source | BigtableSource,
-    BeforeValidator(_parse_source),
-    KeysOfKinds(
-        lambda: list(dict.fromkeys(key for kind in SOURCES.values() for key in kind.model_fields))
-    ),
-]
+def _keys_of_sources() -> list[str]:
+    return list(dict.fromkeys(key for kind in SOURCE_KINDS.values() for key in kind.model_fields))
+
+
+AnySource = Annotated[SourceSettings, BeforeValidator(_parse_source), KeysOfKinds(_keys_of_sources)]
 
 
 class EpochSettings(ReadingSettings):
@@ -214,13 +238,13 @@ class Settings(Section):
     @property
     def initial_scan(self) -> str:
         """The setting, or its default: a mirror needs the rows that were there before, too."""
-        return self.source.initial_scan or ("yes" if self.sink.has_initial_scan else "no")
+        return self.source.initial_scan_or("yes" if self.sink.has_initial_scan else "no")
 
     @property
     def new_tables(self) -> str:
         """The setting, or its default: tables are read if those of the beginning are."""
         is_scanned = self.sink.has_rescans and self.initial_scan != "no"
-        return self.source.new_tables or ("scan" if is_scanned else "changes_only")
+        return self.source.new_tables_or("scan" if is_scanned else "changes_only")
 
     def spanner(self) -> Source:
         """Return the section source of a pipeline that reads Spanner.
@@ -228,7 +252,7 @@ class Settings(Section):
         Raises:
             SettingsError: it reads Bigtable.
         """
-        if isinstance(self.source, BigtableSource):
+        if not isinstance(self.source, Source):
             raise SettingsError(
                 f"pipeline {self.pipeline} reads a table of Bigtable's.",
                 "This is for pipelines that read Spanner",
@@ -252,7 +276,7 @@ class Settings(Section):
 
     @check_model(mode="after")
     def _sink_takes_rows_again(self) -> Self:
-        if self.source.new_tables == "scan" and not self.sink.has_rescans:
+        if self.new_tables == "scan" and not self.sink.has_rescans:
             raise ValueError(
                 f"source.new_tables scan does not go with sink.kind {self.sink.kind}: only mirrors"
                 " and changelogs can be given rows again. Set it to changes_only, or leave it out"

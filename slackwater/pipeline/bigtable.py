@@ -35,7 +35,7 @@ class BigtableHandle:
 
     @property
     def retention_ns(self) -> int:
-        """How long changes can be read."""
+        """The time for which changes can be read."""
         return self.source.retention_ns()
 
     def clock_ns(self) -> int:

@@ -45,7 +45,7 @@ class PipelineSource(Protocol):
 
     @property
     def retention_ns(self) -> int | None:
-        """How long changes can be read; None if it is not known."""
+        """The time for which changes can be read; None if it is not known."""
 
     def changes(self) -> ReadableSource:
         """Return it as the scheduler's source."""

@@ -82,7 +82,7 @@ class SourceHandle:
 
     @property
     def retention_ns(self) -> int | None:
-        """How long changes can be read; None if it is not known."""
+        """The time for which changes can be read; None if it is not known."""
         return self.description.retention_ns
 
     def clock_ns(self) -> int:

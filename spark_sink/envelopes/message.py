@@ -63,14 +63,15 @@ class Origin:
 
     Attributes:
         pipeline: the pipeline's name.
-        project, instance, database, change_stream: Spanner's names.
+        project, instance, database, change_stream: Spanner's names; the last two are empty for
+            another source, of which no messages are made.
     """
 
     pipeline: str
     project: str
     instance: str
-    database: str
-    change_stream: str
+    database: str = ""
+    change_stream: str = ""
 
     @property
     def stream_name(self) -> str:

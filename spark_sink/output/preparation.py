@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The column with the day of the commit, in UTC.
 DATE_COLUMN: Final = "date"
+# A record without it is a transaction.
+RECORDS_COLUMN: Final = "number_of_records_in_transaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Preparation:
         from pyspark.sql import functions as F
 
         read, written = Observation(), Observation()
-        frame = epoch.observe(read, *self._observed_metrics)
+        frame = epoch.observe(read, *self._observed_metrics(RECORDS_COLUMN in epoch.columns))
         if self.record_filter != RecordFilter():
             frame = map_in_arrow(frame, self.record_filter.apply_to_batches, frame.schema)
         frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
@@ -83,17 +85,28 @@ class Preparation:
         return Prepared(frame, lambda: _summary(read.get, written.get))
 
     @cached_property
-    def _observed_metrics(self) -> Sequence[Column]:
+    def _observed_metrics(self) -> Callable[[bool], Sequence[Column]]:
         """The metrics observed of an epoch; made once, because each step is a call to the JVM."""
-        from pyspark.sql import functions as F
+        return cache(_metrics)
 
-        return (
-            F.count(F.lit(1)).alias("records"),
-            # Each of a transaction's n records counts as one nth of it.
-            F.sum(F.lit(1.0) / F.col("number_of_records_in_transaction")).alias("transactions"),
-            F.min("commit_timestamp").alias("first"),
-            F.max("commit_timestamp").alias("last"),
-        )
+
+def _metrics(has_transactions: bool) -> Sequence[Column]:
+    """Return the metrics observed of an epoch.
+
+    Args:
+        has_transactions: whether records say of how many records their transaction is; otherwise
+            each is one.
+    """
+    from pyspark.sql import functions as F
+
+    # Each of a transaction's n records counts as one nth of it.
+    share = F.lit(1.0) / F.col(RECORDS_COLUMN) if has_transactions else F.lit(1.0)
+    return (
+        F.count(F.lit(1)).alias("records"),
+        F.sum(share).alias("transactions"),
+        F.min("commit_timestamp").alias("first"),
+        F.max("commit_timestamp").alias("last"),
+    )
 
 
 def _summary(read: Mapping[str, Any], written: Mapping[str, Any]) -> EpochSummary:

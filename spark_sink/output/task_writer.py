@@ -25,7 +25,7 @@ from slackwater.spark_sink.output.file_writer import (
     written_files,
 )
 from slackwater.spark_sink.output.parquet_stats import rows_of
-from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
+from slackwater.spark_sink.output.preparation import DATE_COLUMN, RECORDS_COLUMN, Preparation
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import us_to_datetime
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 MESSAGE_OVERHEAD_BYTES: Final = 2_000
 # The values of a mod.
 _TEXTS: Final = ("keys", "new_values", "old_values")
-# A record without it is a transaction.
-_RECORDS: Final = "number_of_records_in_transaction"
 _COUNTS: Final = "counts"
 # The rows that a task hands on: one for each file, and one for its counts.
 HANDED_ON: Final = f"{RESULT}, {_COUNTS} string"
@@ -133,9 +131,9 @@ class _Counter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.records += batch.num_rows
-        if _RECORDS in batch.schema.names:
+        if RECORDS_COLUMN in batch.schema.names:
             # Each of a transaction's n records counts as one nth of it.
-            self.transactions += pc.sum(pc.divide(1.0, batch[_RECORDS])).as_py() or 0.0
+            self.transactions += pc.sum(pc.divide(1.0, batch[RECORDS_COLUMN])).as_py() or 0.0
         else:
             self.transactions += batch.num_rows
         bounds = pc.min_max(batch["commit_timestamp"].cast(pa.int64())).as_py()

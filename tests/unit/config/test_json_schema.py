@@ -91,12 +91,12 @@ def test_a_file_that_the_program_refuses_for_a_key_or_a_value_is_not(
 def test_an_editor_knows_each_key_of_the_settings_page_with_its_default() -> None:
     page = (DOCS / "settings.md").read_text()
     one, _ = settings_schema()["anyOf"]
-    kinds = one["properties"]["sink"]["anyOf"]
+    kinds = {name: one["properties"][name]["anyOf"] for name in ("source", "sink")}
     for key, default in re.findall(r"^\| ([a-z_]+(?:\.[a-z_]+)?) \| (.*?) \|", page, re.MULTILINE):
         if key in {"key", "pipelines"}:
             continue
         section, _, name = key.partition(".")
-        schemas = kinds if section == "sink" else [one["properties"][section]]
+        schemas = kinds.get(section) or [one["properties"][section]]
         if not name:
             assert section in one["properties"]
             continue

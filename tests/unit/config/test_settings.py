@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from slackwater.config.load import load_pipelines, load_settings
-from slackwater.config.settings import Settings
+from slackwater.config.settings import SOURCE_KINDS, Settings
 from slackwater.errors import SettingsError
 from slackwater.spark_sink.sinks.registry import sink_kinds
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings
@@ -301,6 +301,8 @@ def test_the_settings_page_lists_every_key_with_its_default() -> None:
         inner = getattr(field.annotation, "model_fields", {})
         keys |= {f"{section}.{name}": inner[name] for name in inner}
     # The default kind's come last: its defaults stand first on the page.
+    for source in reversed(list(SOURCE_KINDS.values())):
+        keys |= {f"source.{name}": field for name, field in source.model_fields.items()}
     for kind in (*sink_kinds().values(), sink_kinds()["changelog"]):
         keys |= {f"sink.{name}": field for name, field in kind.model_fields.items()}
     assert set(said) - {"key"} == set(keys)

@@ -37,7 +37,7 @@ class Scene:
             store=store,
             clock=self.clock,
             lease=SimpleNamespace(is_held=True),
-            source=SimpleNamespace(description=SimpleNamespace(retention_ns=86_400 * SECOND_NS)),
+            source=SimpleNamespace(retention_ns=86_400 * SECOND_NS),
             stands_by=False,
             unrecorded=None,
         )

@@ -1,0 +1,151 @@
+"""Changes of a table of Bigtable's, by the program, in each format that takes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from base64 import b64decode
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.dataset as ds
+import pyarrow.orc as orc
+import pytest
+
+from slackwater.demo.service import Service
+from slackwater.timestamp import datetime_to_ns, format_rfc3339, us_to_ns
+from tests.support.command_line import slackwater
+from tests.support.read_tables import rows_at
+from tests.synthetic.bigtable.history import History, SetCell, Shape, generate
+from tests.synthetic.bigtable.server import bigtable_process
+
+FORMATS: Final = ("parquet", "json", "orc", "delta", "iceberg")
+SECONDS: Final = 20
+SECONDS_MAX: Final = 150
+Row = tuple[bytes, int, int, str | None, str, tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def shape() -> Shape:
+    # The stream begins before the pipelines do.
+    start_us = time.time_ns() // 1_000
+    return Shape(start_us=start_us, seconds=SECONDS, churn_per_s=1, clusters=2, large=0.05)
+
+
+@pytest.fixture(scope="module")
+def history(shape: Shape) -> History:
+    return generate(7, shape)
+
+
+@pytest.fixture(scope="module")
+def host(shape: Shape) -> Iterator[str]:
+    with bigtable_process(partial(generate, 7, shape)) as host:
+        yield host
+
+
+def source(host: str) -> dict[str, Any]:
+    names = {"project": "project", "instance": "instance", "table": "table"}
+    return {"kind": "bigtable", **names, "endpoint": host, "plaintext": True}
+
+
+def test_each_format_has_each_change_once_after_a_kill(
+    shape: Shape, history: History, host: str, tmp_path: Path
+) -> None:
+    start, end = us_to_ns(shape.start_us), us_to_ns(shape.end_us + 2_000_000)
+    settings = {
+        "source": {**source(host), "start": format_rfc3339(start), "end": format_rfc3339(end)},
+        "epoch": {"trigger": "500ms"},
+        "state": {"url": f"sqlite:///{tmp_path / 'state.db'}"},
+        "pipelines": {
+            name: {
+                "sink": {
+                    "format": name,
+                    "path": str(tmp_path / name),
+                    "checkpoint": str(tmp_path / f"{name}-checkpoint"),
+                }
+            }
+            for name in FORMATS
+        },
+    }
+    service = Service(settings, tmp_path / "service", os.environ, dies_with_parent=True)
+    service.start()
+    until = time.monotonic() + SECONDS_MAX
+    while time.monotonic() < until and not all(
+        list((tmp_path / name / "_watermarks").glob("*")) for name in FORMATS
+    ):
+        time.sleep(0.2)
+    service.kill()
+    service.start("--until-caught-up")
+    assert service.wait(SECONDS_MAX) == 0, service.log.read_text()[-3_000:]
+    expected = Counter(map(landed_as, history.changes))
+    for name in FORMATS:
+        rows = rows_of(name, tmp_path / name)
+        assert Counter(rows) == expected, name
+        by_key = defaultdict(list)
+        for key, commit_us, _, cluster, *_ in rows:
+            by_key[key, cluster].append(commit_us)
+        if name in ("parquet", "json", "orc"):
+            assert all(times == sorted(times) for times in by_key.values()), name
+    said = slackwater("status", "-c", str(service.config), "--pipeline", "parquet", "--json")
+    [fields] = json.loads(said.stdout)["pipelines"] if "pipelines" in said.stdout else [{}]
+    assert fields.get("records", len(history.changes)) == len(history.changes)
+
+
+def landed_as(change: Any) -> Row:
+    kind = "GARBAGE_COLLECTION" if change.is_garbage_collection else "USER"
+    cells = tuple((e.family, e.value) for e in change.entries if isinstance(e, SetCell))
+    return (
+        change.row_key,
+        change.commit_us,
+        change.tie_breaker,
+        change.cluster or None,
+        kind,
+        (len(change.entries), cells),
+    )
+
+
+def rows_of(name: str, path: Path) -> list[Row]:
+    return [row_of(record) for record in records_of(name, path)]
+
+
+def records_of(name: str, path: Path) -> Iterable[dict[str, Any]]:
+    """Yield the rows of an output as other readers of the format see them, epoch by epoch."""
+    if name in ("delta", "iceberg"):
+        yield from rows_at(name, path).to_pylist()
+        return
+    for epoch in sorted(path.glob("epoch=*")):
+        for file in sorted(epoch.glob("part-*")):
+            match name:
+                case "parquet":
+                    yield from ds.dataset(file).to_table().to_pylist()
+                case "orc":
+                    yield from orc.read_table(file).to_pylist()
+                case _:
+                    yield from map(json.loads, file.read_text().splitlines())
+
+
+def row_of(record: dict[str, Any]) -> Row:
+    commit = record["commit_timestamp"]
+    time_ns = datetime_to_ns(datetime.fromisoformat(commit) if isinstance(commit, str) else commit)
+    cells = tuple(
+        (entry["family"], _bytes(entry["value"]))
+        for entry in record["entries"]
+        if entry["kind"] == "SET_CELL"
+    )
+    return (
+        _bytes(record["row_key"]),
+        time_ns // 1_000,
+        record["tiebreaker"],
+        record.get("source_cluster_id"),
+        record["type"],
+        (len(record["entries"]), cells),
+    )
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return b64decode(value) if isinstance(value, str) else value
