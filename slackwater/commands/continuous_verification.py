@@ -223,7 +223,7 @@ class ContinuousVerification:
             yield from self._round_over(verified)
 
     def _tables(self) -> list[VerifiedTable]:
-        """Return the tables to compare; all of them are in the store from now on."""
+        """Return the tables to compare; the store has all of the pipeline's from now on."""
         watched = chosen_tables(self._settings, self._source.handle, ())
         # Without names, Spanner would return the same tables again.
         chosen = (
@@ -234,7 +234,8 @@ class ContinuousVerification:
         pipeline = self._settings.pipeline
         forget_all_but(self._store, pipeline, [table.name for table in watched])
         by_name = {one.table: one for one in verified_tables(self._store, pipeline)}
-        for table in chosen:
+        # Also those that are not chosen: all mirrors are equal only when they are.
+        for table in watched:
             if table.name not in by_name:
                 by_name[table.name] = VerifiedTable(pipeline, table.name)
                 record_verified(self._store, by_name[table.name])
