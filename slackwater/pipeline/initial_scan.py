@@ -50,7 +50,12 @@ from slackwater.state.scans import (
     refuse_incomplete,
 )
 from slackwater.state.store import Store
-from slackwater.timestamp import floor_to_us, format_rfc3339, ns_to_datetime
+from slackwater.timestamp import (
+    NANOSECONDS_PER_MICROSECOND,
+    floor_to_us,
+    format_rfc3339,
+    ns_to_datetime,
+)
 
 T = TypeVar("T")
 _log = structlog.get_logger("slackwater.pipeline.initial_scan")
@@ -171,7 +176,14 @@ class InitialScan:
     def _cut(self) -> tuple[Scan, list[ScanPart]]:
         """Return a new scan, with its time, and Spanner's parts of each table."""
         connection, description = self._source.connection, self._source.description
-        watched = watched_tables(connection, description.dialect)
+        # As of the start itself: the stream may have been created just then.
+        at_ns = (
+            first_watermark_ns(self._source.options.start, self._source.changes())
+            + NANOSECONDS_PER_MICROSECOND
+        )
+        # A commit timestamp has whole microseconds.
+        at_us_ns = floor_to_us(at_ns)
+        watched = watched_tables(connection, description.dialect, at_us_ns)
         tables = tables_to_read(watched, filter_of(self._settings))
         if generated := {table.name: list(table.generated) for table in tables if table.generated}:
             _log.warning(
@@ -179,13 +191,11 @@ class InitialScan:
                 pipeline=self._settings.pipeline,
                 columns=generated,
             )
-        at_ns = first_watermark_ns(self._source.options.start, self._source.changes())
         read: PartitionedRead | None = None
         cut: list[tuple[str, bytes]] = []
         for table in tables:
             sql = select(description.dialect, table)
-            # A commit timestamp has whole microseconds.
-            read, tokens = connection.partitioned_read(sql, floor_to_us(at_ns), read)
+            read, tokens = connection.partitioned_read(sql, at_us_ns, read)
             cut += [(table.name, token) for token in tokens]
         at_once = _PARTS_A_TASK * self._spark.sparkContext.defaultParallelism
         parts = [

@@ -107,7 +107,8 @@ def with_start_fixed(
     """Return settings and source of a new pipeline whose start `now` is the time of its command.
 
     Spark starts, and perhaps fails, before the first epoch is planned. What is committed meanwhile
-    belongs to the pipeline.
+    belongs to the pipeline. An initial scan chooses its own time whenever it begins: what was
+    committed before is in its rows, and they can be read for as long as Spanner has versions.
 
     Args:
         settings, source: the pipeline's.
@@ -116,7 +117,7 @@ def with_start_fixed(
     Raises:
         ReaderError: the source does not answer.
     """
-    if settings.source.start != NOW:
+    if settings.source.start != NOW or settings.initial_scan != "no":
         return settings, source
     changes = source.changes()
     asked_ns = source.clock_ns() - seconds_to_ns(seconds_ago)

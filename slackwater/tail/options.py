@@ -268,7 +268,7 @@ def _scan(
     connection: Connection, dialect: Dialect, record_filter: RecordFilter, at_ns: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all watched tables that pass the filter, as of a time."""
-    for table in tables_to_read(watched_tables(connection, dialect), record_filter):
+    for table in tables_to_read(watched_tables(connection, dialect, at_ns), record_filter):
         rows = snapshot(connection, dialect, table, at_ns)
         while chunk := list(islice(rows, _SCAN_BATCH_ROWS)):
             data = data_columns(chunk)
