@@ -60,8 +60,12 @@ class Rescan:
 
     @property
     def lacks_rows(self) -> bool:
-        """Whether the output lacks rows of the table until the request is done."""
-        return self.reason in _OF_LACKING and self.state is not RescanState.DONE
+        """Whether the output lacks rows of the table until the request is done.
+
+        A table that the pipeline no longer reads lacks none: its output stays as it is.
+        """
+        is_over = self.state in (RescanState.DONE, RescanState.FAILED)
+        return self.reason in _OF_LACKING and not is_over
 
     @property
     def last_at_ns(self) -> int:

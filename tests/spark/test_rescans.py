@@ -186,6 +186,53 @@ def test_mirrors_that_lack_rows_are_their_tables_after_a_rescan(
         assert by_table[name].records >= 100
 
 
+def test_a_new_table_that_is_dropped_while_it_is_read_leaves_the_mirrors_complete(
+    session: SparkSession,
+    new_database: NewDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rescanner, "FIRST_ROWS", ROWS_A_CHUNK)
+    monkeypatch.setattr(rescanner, "next_rows", lambda rows, _seconds: rows)
+    dialect, capture, deletes, table_format = KINDS[0]
+    stream = new_database(dialect, ddl(dialect, capture), mixed_load.CHANGE_STREAM)
+    insert_many(stream, 100)
+    values = mirror_settings(stream, tmp_path, 0, deletes, table_format)
+    values["source"] |= {"start": "now", "initial_scan": "no", "new_tables": "scan"}
+    settings = Settings.model_validate(values)
+    connection = connect(settings).connection
+    loop = EpochLoop(stream, settings.state.url, start_ns=connection.strong_read_timestamp_ns())
+    connection.close()
+    loop.epoch()
+    owner = Owner(session, settings, loop)
+    sink: Any = owner._sink
+    numbers = iter(range(EPOCHS_MAX))
+
+    def incomplete_after_epoch() -> Any:
+        owner.epoch(next(numbers), dies=False)
+        return sink._watermarks.last().incomplete
+
+    def read() -> Rescan:
+        [rescan] = rescans(loop.store, "orders")
+        return rescan
+
+    try:
+        assert incomplete_after_epoch() == frozenset()
+        update_ddl(stream, [f"ALTER CHANGE STREAM {mixed_load.CHANGE_STREAM} SET FOR ALL"])
+        while not (rescans(loop.store, "orders") and read().corrected):
+            # A chunk's rows are corrected with the epoch after it.
+            owner.epoch(next(numbers), dies=False)
+        assert incomplete_after_epoch() == {NEW}
+        update_ddl(stream, [f"DROP TABLE {NEW}"])
+        while read().state is RescanState.RUNNING:
+            owner.epoch(next(numbers), dies=False)
+        assert incomplete_after_epoch() == frozenset()
+        # Its mirror stays as it is.
+        assert NEW in {one.table for one in sink.as_of(session, None).tables}
+    finally:
+        owner.close()
+
+
 class DeathError(Exception):
     """The owner dies here."""
 
