@@ -10,6 +10,7 @@ ReaderError
 |- StartTooOldError           user: the start is before the retention period or the stream
 |- StartInFutureError         user: the start is after Spanner's clock
 |- InvalidQueryError          user: Spanner refused an argument
+|  `- ReadTooOldError         user: Spanner has no more rows of the time
 |- UnsupportedStreamError     user: this reader can't read a stream of this form
 |- PlacementDroppedError      user: a placement was dropped before all of its changes were read
 |- StreamAlteredError         world: the stream's read functions are others than a moment ago
@@ -77,6 +78,10 @@ class StartInFutureError(ReaderError, UserError):
 
 class InvalidQueryError(ReaderError, UserError):
     """Spanner refused the query's arguments."""
+
+
+class ReadTooOldError(InvalidQueryError):
+    """Spanner no longer has the rows of the time at which they were to be read."""
 
 
 class UnsupportedStreamError(ReaderError, UserError):

@@ -39,7 +39,7 @@ class Meaning(Enum):
     NO_STREAM = "the stream does not exist, or no longer"
     NO_DATABASE = "a name is wrong"
     INVALID_QUERY = "the query is invalid"
-    READ_TOO_OLD = "the time of an initial scan is older than version_retention_period"
+    READ_TOO_OLD = "a read's time is older than version_retention_period"
     SESSION_LOST = "Spanner has forgotten the session; another one is made"
     NOT_PERMITTED = "a role is missing, or a proxy refuses"
     NOT_TRUSTED = "the server's certificate is not trusted, or it speaks no TLS"

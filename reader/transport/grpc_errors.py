@@ -15,6 +15,7 @@ from slackwater.reader.errors import (
     NotFoundError,
     PermissionDeniedError,
     ReaderError,
+    ReadTooOldError,
     StartInFutureError,
     StartOutsidePartitionError,
     StartTooOldError,
@@ -99,10 +100,10 @@ def to_reader_error(error: BaseException, change_stream: ChangeStream) -> Reader
         case Meaning.INVALID_QUERY:
             return InvalidQueryError(where)
         case Meaning.READ_TOO_OLD:
-            return InvalidQueryError(
+            return ReadTooOldError(
                 where,
-                "The database's version_retention_period has passed: begin the initial scan again"
-                " with another pipeline name, path and checkpoint",
+                "The database's version_retention_period has passed since that time. A pipeline"
+                " that is behind has to catch up first; else name a later time",
             )
         case Meaning.NOT_PERMITTED:
             return PermissionDeniedError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Final, TypeVar
@@ -30,7 +31,7 @@ from slackwater.pipeline.spark.task_writing import TaskWritingScanSource, task_w
 from slackwater.pipeline.transitions import Action, may_begin
 from slackwater.reader.database.snapshot_read import select
 from slackwater.reader.database.watched_tables import watched_tables
-from slackwater.reader.errors import ReaderError
+from slackwater.reader.errors import ReaderError, ReadTooOldError
 from slackwater.reader.transport.connection import PartitionedRead
 from slackwater.scheduler.spark.scan_options import ScanOptions
 from slackwater.scheduler.spark.scan_reader import tables_from_json, tables_to_json
@@ -62,6 +63,10 @@ _log = structlog.get_logger("slackwater.pipeline.initial_scan")
 
 # Parts of a chunk, for each task that runs at once: a kill costs no more than the chunk.
 _PARTS_A_TASK: Final = 4
+_BEGIN_AGAIN: Final = (
+    "The database's version_retention_period has passed: begin the initial scan again with another"
+    " pipeline name, path and checkpoint"
+)
 
 
 class _InterruptedError(Exception):
@@ -134,7 +139,7 @@ class InitialScan:
         done = before
         for chunk, grouped in groupby(undone, lambda part: part.chunk):
             of_chunk = list(grouped)
-            records = self._retried(partial(self._add, scan, chunk, of_chunk))
+            records = self._retried(partial(self._add, scan, chunk, of_chunk), _BEGIN_AGAIN)
             done += len(of_chunk)
             progress = Progress(len(parts), done, before, time.monotonic() - begun_s)
             self._observer.scanned(scan.pipeline, progress)
@@ -233,8 +238,12 @@ class InitialScan:
         finish_scan(self._store, scan.pipeline)
         _log.info("initial scan is complete", pipeline=scan.pipeline, records=records)
 
-    def _retried(self, work: Callable[[], T]) -> T:
+    def _retried(self, work: Callable[[], T], if_too_old: str = "") -> T:
         """Return the result of work(); after a failure it is tried again, with growing delays.
+
+        Args:
+            work: a step of the scan.
+            if_too_old: what to do when Spanner has no more rows of the scan's time.
 
         Raises:
             _InterruptedError: the pipeline is not to run any more.
@@ -249,7 +258,10 @@ class InitialScan:
                 raise
             except (ReaderError, SinkError, StateError, *spark_errors()) as error:
                 failures += 1
-                action = self._retries.wait(diagnose(error), failures)
+                failure = diagnose(error)
+                if if_too_old and failure.error_class == ReadTooOldError.__name__:
+                    failure = replace(failure, hint=if_too_old)
+                action = self._retries.wait(failure, failures)
                 if action is not Action.START:
                     raise _InterruptedError(action) from error
         raise _InterruptedError(self._lifecycle.without_query())

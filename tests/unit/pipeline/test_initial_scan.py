@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from slackwater.errors import PipelineFailedError
 from slackwater.pipeline import initial_scan
 from slackwater.pipeline.initial_scan import InitialScan
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.progress import Progress
 from slackwater.pipeline.retries import Retries
 from slackwater.pipeline.transitions import Action, RunMode
+from slackwater.reader.errors import ReadTooOldError
 from slackwater.spark_sink.errors import PublishError
 from slackwater.state.models import DesiredState, PipelineState, Scan, ScanPart
 from tests.support.pipeline_fakes import World
@@ -144,3 +146,15 @@ def test_a_chunk_that_fails_is_counted_and_shown_while_it_is_tried_again(
     )
     # 1, 2, 4 and 8 seconds.
     assert world.clock.now_s == pytest.approx(15, abs=1)
+
+
+def test_a_scan_whose_time_is_too_old_is_to_be_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, [], failing=0)
+
+    def add(*_: object) -> int:
+        raise ReadTooOldError("the rows are gone.", "Name a later time")
+
+    monkeypatch.setattr(calls.scan, "_add", add)
+    with pytest.raises(PipelineFailedError, match="the rows are gone") as raised:
+        calls.scan.run()
+    assert "another pipeline name, path and checkpoint" in raised.value.hint

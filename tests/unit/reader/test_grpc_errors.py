@@ -11,6 +11,7 @@ from slackwater.reader.errors import (
     InvalidQueryError,
     NotFoundError,
     ReaderError,
+    ReadTooOldError,
     StartInFutureError,
     StartOutsidePartitionError,
     StartTooOldError,
@@ -155,7 +156,7 @@ def test_a_start_after_the_partitions_end_is_looked_into_under_either_code(code:
         ("OUT_OF_RANGE", "heartbeat_milliseconds must be within min 100", InvalidQueryError),
         ("INVALID_ARGUMENT", "Unrecognized name: Nothing [at 1:8]", InvalidQueryError),
         ("INVALID_ARGUMENT", '[ERROR] column "nothing" does not exist', InvalidQueryError),
-        ("FAILED_PRECONDITION", STALE, InvalidQueryError),
+        ("FAILED_PRECONDITION", STALE, ReadTooOldError),
     ],
 )
 def test_spanners_own_refusals_stop_a_pipeline(
@@ -186,6 +187,13 @@ def test_a_lost_session_is_tried_again_with_another_one() -> None:
 
 def test_a_code_that_is_not_grpcs_is_tried_again() -> None:
     assert answer_of("CODE_17", "a later version's").reaction is Reaction.REOPEN
+
+
+def test_who_reads_a_time_that_is_too_old_is_not_told_to_begin_a_pipeline_again() -> None:
+    """Only an initial scan has to: rescans and verify wait, tail takes another time."""
+    error = to_reader_error(Answer(grpc.StatusCode.FAILED_PRECONDITION, STALE), STREAM)
+    assert "another pipeline name" not in error.hint
+    assert "catch up first" in error.hint
 
 
 def test_the_documentation_shows_the_same_table() -> None:
