@@ -20,10 +20,12 @@ from slackwater.commands import options
 from slackwater.commands.error_texts import exit_code, text_of
 from slackwater.commands.options import CutFormat, PartitionFormat
 from slackwater.config.load import load_pipelines, load_settings
+from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.extras import extra_of, missing_error
 from slackwater.log_lines import write_utf8
 from slackwater.monitoring import log
+from slackwater.pipeline.recovery import Recovery, settings_options, with_options
 from slackwater.printing import show
 from slackwater.secrecy import masked
 from slackwater.state.models import DesiredState
@@ -52,6 +54,25 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 class _Debug:
     on = False
+
+
+class _Named:
+    # The options by which the command names its settings, for the commands that it prints.
+    options = ""
+
+
+def _load(config: Path | None, pipeline: str | None) -> tuple[Settings, ...]:
+    _Named.options = settings_options(_file_option(config), pipeline)
+    return load_pipelines(config, pipeline=pipeline)
+
+
+def _load_one(config: Path | None, pipeline: str | None) -> Settings:
+    _Named.options = settings_options(_file_option(config), pipeline)
+    return load_settings(config, pipeline=pipeline)
+
+
+def _file_option(config: Path | None) -> str:
+    return "" if config is None else f" -c {shlex.quote(str(config))}"
 
 
 @app.command()
@@ -99,18 +120,17 @@ def run(
 ) -> None:
     """Run the file's pipelines, until SIGTERM or Ctrl-C."""
     from slackwater.commands import run as commands
-    from slackwater.pipeline.recovery import Recovery
 
-    pipelines = load_pipelines(config, pipeline=pipeline)
+    pipelines = _load(config, pipeline)
     if from_watermark is not None or skip_to is not None:
-        pipelines = (load_settings(config, pipeline=pipeline),)
+        pipelines = (_load_one(config, pipeline),)
     settings = pipelines[0].log
     log.configure(level="debug" if _Debug.on else settings.level, log_format=settings.format)
     commands.run(
         pipelines,
         until_caught_up=until_caught_up,
         recovery=Recovery(from_watermark, skip_to),
-        file_option="" if config is None else f" -c {shlex.quote(str(config))}",
+        file_option=_file_option(config),
         names_pipeline=pipeline is not None or len(pipelines) > 1,
     )
 
@@ -147,13 +167,12 @@ def _request(
     skip_to: str | None = None,
 ) -> None:
     from slackwater.commands import request as commands
-    from slackwater.pipeline.recovery import Recovery
 
     seconds_max = _seconds(wait, "--wait")
-    settings = load_settings(config, pipeline=pipeline)
+    settings = _load_one(config, pipeline)
     recovery = Recovery(from_watermark, skip_to)
     for line in commands.request(settings, desired, seconds_max=seconds_max, recovery=recovery):
-        show(line)
+        show(with_options(line, _Named.options))
 
 
 def _seconds(value: str, option: str) -> float:
@@ -177,7 +196,7 @@ def check(config: options.ConfigFile = None, pipeline: options.PipelineName = No
     """Connect to all that the pipeline needs; say what is wrong."""
     from slackwater.commands.check import print_checks
 
-    raise typer.Exit(print_checks(load_pipelines(config, pipeline=pipeline)))
+    raise typer.Exit(print_checks(_load(config, pipeline)))
 
 
 @app.command()
@@ -189,7 +208,7 @@ def status(
     """Say whether the pipeline keeps up; show its state and lag."""
     from slackwater.commands import status as inspect
 
-    statuses = inspect.statuses(load_pipelines(config, pipeline=pipeline))
+    statuses = inspect.statuses(_load(config, pipeline))
     if as_json:
         show(json.dumps(statuses if len(statuses) > 1 else statuses[0], indent=2))
         return
@@ -206,7 +225,7 @@ def partitions(
     """List the partitions: running, waiting or recently finished."""
     from slackwater.commands.partition_lines import partition_lines
 
-    for line in partition_lines(load_settings(config, pipeline=pipeline), partition_format):
+    for line in partition_lines(_load_one(config, pipeline), partition_format):
         show(line)
 
 
@@ -287,7 +306,7 @@ def view(
     """
     from slackwater.commands.sql_views import views
 
-    for statement in views(load_settings(config, pipeline=pipeline), tables or ()):
+    for statement in views(_load_one(config, pipeline), tables or ()):
         show(statement)
 
 
@@ -305,7 +324,7 @@ def verify(
 
     The table is read as of the low watermark that the mirror states.
     """
-    settings = load_settings(config, pipeline=pipeline)
+    settings = _load_one(config, pipeline)
     if continuous:
         from slackwater.commands.continuous_verification import print_findings
 
@@ -331,9 +350,9 @@ def rescan(
     """
     from slackwater.commands import rescan as command
 
-    settings = load_settings(config, pipeline=pipeline)
+    settings = _load_one(config, pipeline)
     for line in (command.stop if stop else command.rescan)(settings, tables):
-        show(line)
+        show(with_options(line, _Named.options))
 
 
 @app.command()
@@ -349,7 +368,7 @@ def as_of(
     """Print each mirror's version as of one time."""
     from slackwater.commands import as_of as command
 
-    settings = load_settings(config, pipeline=pipeline)
+    settings = _load_one(config, pipeline)
     if file is None:
         show(command.text_of(command.as_of(settings, time, tables or ()), cut_format))
         return
@@ -412,7 +431,8 @@ def main() -> None:
             error = missing_error([extra])
         if _Debug.on:
             show(masked(traceback.format_exc()), to_errors=True)
-        show(f"slackwater: {text_of(error)}", to_errors=True)
+        text = with_options(text_of(error), _Named.options)
+        show(f"slackwater: {text}", to_errors=True)
         sys.exit(exit_code(error))
 
 

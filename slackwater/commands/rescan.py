@@ -55,7 +55,7 @@ def request(settings: Settings, tables: Sequence[str], reason: str) -> Iterator[
         now_ns = time.time_ns()
         request_rescans(store, [Rescan(pipeline.name, name, now_ns, reason) for name in tables])
         runs = has_live_owner(pipeline)
-        when = "requested; see slackwater status" if runs else "requested for when it runs again"
+        when = "requested; see `slackwater status`" if runs else "requested for when it runs again"
         for name in tables:
             yield f"{pipeline.name}: rescan of {name} {when}"
 

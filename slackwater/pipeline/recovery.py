@@ -5,6 +5,7 @@ The rules only; slackwater.pipeline.resume_point asks the checkpoint, the store 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,8 @@ EARLIEST: Final = "earliest"
 LAST: Final = "last"
 _RUN: Final = "slackwater run"
 _RESUME: Final = "slackwater resume"
+# A command in a text for users, without options yet.
+_BARE: Final = re.compile(r"(`slackwater (?:run|resume|status))(?! -c | --pipeline )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,12 @@ def recovery_command(*, stays: bool, file_option: str, pipeline: str | None) -> 
         file_option: the option that names the settings file, with a space before it.
         pipeline: the pipeline's name, if the file has several; else None.
     """
-    name = "" if pipeline is None else f" --pipeline {pipeline}"
-    return f"{_RESUME if stays else _RUN}{file_option}{name}"
+    return f"{_RESUME if stays else _RUN}{settings_options(file_option, pipeline)}"
+
+
+def settings_options(file_option: str, pipeline: str | None) -> str:
+    """Return the options that name a pipeline's settings; see recovery_command()."""
+    return file_option if pipeline is None else f"{file_option} --pipeline {pipeline}"
 
 
 def other_command(command: str, verb: str) -> str:
@@ -71,6 +78,11 @@ def other_command(command: str, verb: str) -> str:
 def with_command(hint: str, command: str) -> str:
     """Return a hint with the pipeline's own command line in place of `slackwater run`."""
     return hint.replace(f"`{_RUN} ", f"`{command} ").replace(f"`{_RUN}`", f"`{command}`")
+
+
+def with_options(text: str, options: str) -> str:
+    """Return a text whose commands have the options of the one that prints it."""
+    return _BARE.sub(lambda bare: f"{bare[1]}{options}", text)
 
 
 def start_after_lost_checkpoint_ns(

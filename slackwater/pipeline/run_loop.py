@@ -12,6 +12,7 @@ from slackwater.own_error import OwnError
 from slackwater.pipeline.failures import delay_s, diagnose
 from slackwater.pipeline.lifecycle import Lifecycle
 from slackwater.pipeline.observer import Observer
+from slackwater.pipeline.recovery import other_command
 from slackwater.pipeline.transitions import Action, Event, State
 from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.state.errors import LeaseLostError, StateError
@@ -68,6 +69,7 @@ class RunLoop:
         observer: is told of failures.
         start: starts the pipeline, and returns what to do when nothing runs any more.
         spark_loss: returns why Spark can't be used any more; None while it can.
+        command: by which an operator lets the pipeline go on.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class RunLoop:
         observer: Observer,
         start: Callable[[], Action],
         spark_loss: Callable[[], str | None],
+        command: str,
     ) -> None:
         self._lifecycle = lifecycle
         self._lease = lease
@@ -85,6 +88,7 @@ class RunLoop:
         self._observer = observer
         self._start = start
         self._spark_loss = spark_loss
+        self._command = command
         self._failures = 0
         self._losses = 0
         self._needs_spark = False
@@ -143,7 +147,7 @@ class RunLoop:
                 case Action.REFUSE:
                     raise PipelinePausedError(
                         f"pipeline {self._lifecycle.pipeline!r} is paused.",
-                        "Resume it: slackwater resume",
+                        f"Resume it: `{other_command(self._command, 'resume')}`",
                     )
                 case _:
                     return action

@@ -206,6 +206,7 @@ class PipelineSupervisor:
             self._observer,
             lambda: self._start_watched(lifecycle, loop),
             self._spark_loss,
+            self._recovery.command,
         )
         with bound_contextvars(pipeline=self.name):
             self._take_spark(shared)

@@ -123,6 +123,9 @@ def test_the_remedies_of_a_failed_pipeline_work_beside_its_process(
         written_ns = pipelines.connection.strong_read_timestamp_ns()
         for name in NAMES:
             pipelines.wait_for_watermark(name, written_ns)
+            paused = pipelines.command(f"slackwater pause -c {service.config} --pipeline {name}")
+            [command] = re.findall(r"`(slackwater [^`]*)`", paused)
+            assert pipelines.command(command) == f"{name}: goes on\n"
         require_skipped_records(pipelines, stream, load)
         assert service.drain() == 0
     finally:

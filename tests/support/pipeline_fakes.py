@@ -108,7 +108,9 @@ class World(Observer):
         self.loss: str | None = None
         self._is_lost = False
         self.lifecycle = Lifecycle("orders", self, lambda: self.desired, mode, self.clock)
-        self.loop = RunLoop(self.lifecycle, self, self, self, self._start, self.spark_loss)
+        self.loop = RunLoop(
+            self.lifecycle, self, self, self, self._start, self.spark_loss, "slackwater run -c a b"
+        )
 
     # What a test does.
 

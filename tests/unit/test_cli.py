@@ -99,6 +99,24 @@ def test_a_wait_may_be_a_bare_number_of_seconds(
     assert ("orders: no process runs it" in done.stdout) is (code == 0)
 
 
+def test_a_printed_command_has_the_options_of_the_command_that_prints_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    config = tmp_path / "of two.yaml"
+    values = MINIMAL | {"state": {"url": url}, "pipelines": {"orders": {}, "payments": {}}}
+    sink = values.pop("sink")
+    for name, section in values["pipelines"].items():
+        section["sink"] = {key: f"{value}/{name}" for key, value in sink.items()}
+    del values["pipeline"]
+    config.write_text(yaml.safe_dump(values))
+    store = Store.open(url, migrate=True)
+    store.ensure_pipeline("orders", "stream")
+    store.close()
+    done = slackwater("resume", "-c", str(config), "--pipeline", "orders")
+    assert f"`slackwater run -c '{config}' --pipeline orders` starts one" in done.stdout
+    refused = slackwater("partitions", "-c", str(config), "--pipeline", "payments")
+    assert f"`slackwater run -c '{config}' --pipeline payments` starts it" in refused.stderr
+
+
 def test_help_is_printed_without_loading_spark_or_a_client() -> None:
     code = "import sys, slackwater.cli; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -257,6 +257,14 @@ def test_a_spark_error_is_readable_when_the_jvm_has_stopped() -> None:
     assert world.recorded[-1] == ("failed", "java.io.IOException: no answer")
 
 
+def test_a_run_that_refuses_a_paused_pipeline_says_how_to_resume_that_one() -> None:
+    world = World(ONCE)
+    world.desired = PAUSED
+    with pytest.raises(PipelinePausedError) as refused:
+        world.run()
+    assert refused.value.hint == "Resume it: `slackwater resume -c a b`"
+
+
 FULL = SettingsError("No space left on device.")
 ON_FULL_DISK = Life(
     SERVICE,
