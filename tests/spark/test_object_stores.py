@@ -214,12 +214,12 @@ def test_the_documented_recipes_read_whole_epochs(
     # Their clients of S3 are not ours to try, and DuckDB's is fetched from its own server.
     exec(in_spark.replace("s3a://my-bucket/changes", str(tmp_path)), names)
     copied = in_duckdb.replace("s3://my-bucket/changes", str(tmp_path))
-    rows_of_duckdb = duckdb.connect().execute(f"SELECT epoch FROM ({copied})").fetchall()
+    rows_of_duckdb = duckdb.connect().execute(copied).to_arrow_table()
     epochs = [epoch_name(low_watermark(epoch)).removeprefix("epoch=") for epoch in (1, 2)]
     expected = sorted(2 * epochs)
     assert sorted(names["table"]["epoch"].to_pylist()) == expected
     assert sorted(row["epoch"] for row in names["changes"].collect()) == expected
-    assert sorted(epoch for (epoch,) in rows_of_duckdb) == expected
+    assert sorted(rows_of_duckdb["epoch"].to_pylist()) == expected
 
 
 def as_file(table: pa.Table, file_format: str) -> bytes:
