@@ -113,12 +113,18 @@ def first_of(group: Group, count: int) -> Group | None:
 def current_epochs(changes: str) -> str:
     """Return a changelog of epochs without the folders that a large one has replaced.
 
+    Spark lists the folders once for all uses of a name in WITH. Listed twice, they might have a
+    new large one in between.
+
     Args:
         changes: the changelog's name in Spark SQL.
     """
     is_large = f"epoch LIKE '%{COMPACTED}'"
-    newest = f"SELECT coalesce(max(epoch), '') FROM {changes} WHERE {is_large}"  # noqa: S608
-    return f"(SELECT * FROM {changes} WHERE {is_large} OR epoch > ({newest}))"  # noqa: S608
+    newest = f"SELECT coalesce(max(epoch), '') FROM epochs WHERE {is_large}"  # noqa: S608
+    return (
+        f"(WITH epochs AS (SELECT * FROM {changes})"  # noqa: S608
+        f" SELECT * FROM epochs WHERE ({is_large}) != (epoch > ({newest})))"
+    )
 
 
 def _at_rest(epochs: Sequence[str]) -> Sequence[str]:

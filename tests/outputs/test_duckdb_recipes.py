@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
+from slackwater.spark_sink.output.epoch_names import COMPACTED
 from tests.support.pages import blocks
 
 EPOCHS = [f"20260131T0{hour}0000.000000Z" for hour in range(3)]
@@ -68,3 +71,30 @@ def test_an_epoch_that_is_published_meanwhile_is_read_whole_or_not_at_all(tmp_pa
     [recipe] = (one for one in blocks("object-stores.md", "sql") if "read_parquet" in one)
     recipe = recipe.replace("s3://my-bucket/changes", f"published://{tmp_path}")
     assert read(recipe, publish) == [1, 2]
+
+
+@pytest.mark.parametrize("reads_maximum_before", [False, True])
+def test_epochs_that_are_compacted_meanwhile_are_read_once(
+    reads_maximum_before: bool, tmp_path: Path
+) -> None:
+    for number, epoch in enumerate(EPOCHS):
+        put(tmp_path, epoch, number)
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    put(staged, f"{EPOCHS[1]}{COMPACTED}", 0, 1)
+
+    def compact() -> None:
+        [large] = staged.iterdir()
+        shutil.move(large, tmp_path)
+
+    [query] = (one for one in blocks("output.md", "sql") if COMPACTED in one)
+    files = (
+        f"read_parquet('published://{tmp_path}/epoch=*/*.parquet', hive_partitioning = true,"
+        " hive_types = {epoch: VARCHAR})"
+    )
+    if reads_maximum_before:
+        [newest] = re.findall(r"\(SELECT coalesce.*?\.compacted'\)", query)
+        later = query.replace(newest, "getvariable('newest')")
+        query = f"SET VARIABLE newest = {newest.replace('FROM epochs', f'FROM {files}')}; {later}"
+    query = query.replace("parquet.`out/changes`", files)
+    assert read(query, compact) == [0, 1, 2]
