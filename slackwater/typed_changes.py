@@ -47,10 +47,18 @@ class RecordColumns:
     Attributes:
         key: those of the primary key.
         names: as the records have them, by the names that typed changes have, where they differ.
+        former_types: of columns that had other types in some records, JSON of those. A value of
+            such a type is one of another column of the same name.
     """
 
     key: Collection[str]
     names: Mapping[str, str] = field(default_factory=dict)
+    former_types: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def names_of_former(self, column_types: Sequence[Mapping[str, str]]) -> list[str]:
+        """Return the columns of which a record has former ones' values."""
+        types = self.former_types
+        return [one["name"] for one in column_types if one["type"] in types.get(one["name"], ())]
 
 
 def typed_changes(
@@ -68,7 +76,8 @@ def typed_changes(
         table: the table's full name.
         schema: of the typed changes. A column that it lacks is left out, and one without a
             value in a mod is NULL.
-        columns: those of the records; None if they are the schema's.
+        columns: those of the records; None if they are the schema's. Values of former types are
+            left out; then the records have column_types.
         is_checked: a value that is not of its column's type becomes NULL, and is reported in
             BAD_COLUMNS, which the batch has at its end.
 
@@ -78,12 +87,16 @@ def typed_changes(
     chosen = records.filter(pc.equal(records.column("table_name"), table))
     mods = chosen.column("mods")
     copied = [name for name in schema.names if name in records.schema.names]
-    rows = chosen.select(copied).take(pc.list_parent_indices(mods))
+    parents = pc.list_parent_indices(mods)
+    rows = chosen.select(copied).take(parents)
     lengths = pc.list_value_length(mods).to_numpy()
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
     mod_types = rows.column("mod_type").to_pylist()
     bad = [set[str]() for _ in mod_types] if is_checked else None
     typed = _Mods(table, mods.flatten(), mod_types, schema, columns, bad)
+    if columns is not None and columns.former_types:
+        by_record = list(map(columns.names_of_former, chosen.column("column_types").to_pylist()))
+        typed.leave_out([by_record[parent] for parent in parents.to_pylist()])
     made: dict[str, pa.Array] = {
         MOD_NUMBER.name: pa.array(np.arange(len(first)) - first, MOD_NUMBER.type),
         **{part: typed.struct(schema.field(part)) for part in SOURCES if part in schema.names},
@@ -138,6 +151,13 @@ class _Mods:
             part: [mod_type == _MOD_TYPE_WITHOUT.get(part) for mod_type in mod_types]
             for part in SOURCES
         }
+
+    def leave_out(self, names: Sequence[Collection[str]]) -> None:
+        """Leave the values of some columns out of each mod."""
+        for rows in self._said.values():
+            for row, left_out in zip(rows, names, strict=True):
+                for name in left_out:
+                    row.pop(name, None)
 
     def struct(self, struct: pa.Field) -> pa.Array:
         """Return the column of a struct."""
@@ -196,5 +216,5 @@ class _Mods:
         return self._columns.names.get(item.name, item.name)
 
 
-def _loaded(texts: pa.Array) -> list[Values]:
+def _loaded(texts: pa.Array) -> list[dict[str, Any]]:
     return [orjson.loads(text) if text else {} for text in texts.to_pylist()]

@@ -79,8 +79,10 @@ def typed_rows(
                 [by_name[name] for name in made_schema.names], schema=made_schema
             )
 
-    # Tasks know the columns; in each record their list is longer than its own fields.
-    records = changes.where(F.col("table_name") == table).drop("column_types")
+    records = changes.where(F.col("table_name") == table)
+    if not of_records.former_types:
+        # Tasks know the columns; in each record their list is longer than its own fields.
+        records = records.drop("column_types")
     return map_in_arrow(records, in_task, made)
 
 
@@ -92,4 +94,5 @@ def record_columns(columns: Sequence[Column], schema: StructType) -> RecordColum
     return RecordColumns(
         frozenset(column.name for column in columns if column.is_key),
         {field: names.get(field.lower(), field) for field in fields},
+        {column.name: column.former_types for column in columns if column.former_types},
     )

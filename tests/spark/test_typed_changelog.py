@@ -164,6 +164,36 @@ def test_a_column_with_another_type_is_refused(epochs: Epochs) -> None:
     assert row["after"] == {"Id": 1, "A": "7"}
 
 
+# Records of which one has a value that the later type takes, and one that it does not.
+FORMER, LATER = {"Id": "INT64", "A": "STRING"}, {"Id": "INT64", "A": "INT64"}
+RETYPED = (
+    record("INSERT", [({"Id": "1"}, {"A": "12"}, {}), ({"Id": "2"}, {"A": "x"}, {})], FORMER, at=1),
+    record("INSERT", [({"Id": "3"}, {"A": "7"}, {})], LATER, at=2),
+)
+
+
+@FORMATS
+@pytest.mark.parametrize("small_max", [500, 0])
+def test_a_changelog_that_was_moved_away_for_another_type_gets_the_epoch_of_both(
+    epochs: Epochs, small_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the driver and by Spark's tasks."""
+    monkeypatch.setattr("slackwater.spark_sink.sinks.managed_tables._SMALL_RECORDS_MAX", small_max)
+    epochs.write(record("INSERT", [({"Id": "9"}, {"A": "a"}, {})], FORMER, at=0))
+    with pytest.raises(ChangelogColumnError, match="Move the changelog away"):
+        epochs.write(*RETYPED)
+    (epochs.path / "sales.Orders").rename(epochs.path.parent / "former")
+    epochs.write(*RETYPED)
+    rows = sorted(epochs.rows(), key=lambda row: row["key"]["Id"])
+    # A value of the former type is none of this column's.
+    assert [row["after"] for row in rows] == [
+        {"Id": 1, "A": None},
+        {"Id": 2, "A": None},
+        {"Id": 3, "A": 7},
+    ]
+    assert [row["given"]["after"] for row in rows] == [[], [], ["A"]]
+
+
 @FORMATS
 def test_a_table_of_another_key_that_takes_the_name_over_goes_on_beside_the_former_one(
     epochs: Epochs,
