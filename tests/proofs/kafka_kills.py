@@ -9,7 +9,6 @@ broker shows one as messages that committed readers do not get yet.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import tempfile
@@ -25,14 +24,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from slackwater.demo.load import Load
-from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.plain_client import Truth
 from slackwater.timestamp import format_rfc3339
-from tests.proofs.takeover import wait_for
 from tests.support.emulators import own_database, whole_row_ddl
-from tests.support.freezing import Frozen
 from tests.support.kafka_broker import Broker, read_topics, spark_conf
 from tests.support.kafka_messages import (
     ENVELOPES,
@@ -42,14 +38,13 @@ from tests.support.kafka_messages import (
     expected_changes,
     read_message,
 )
+from tests.support.killed_pair import KilledPair
 from tests.support.schema_registry import Registry, running_registry
 from tests.support.services import settings
 from tests.support.truths import truth_of
 
 TRANSACTIONS_PER_SECOND = 20
 _MOMENT_S_MAX = 60
-# For a start or a takeover on a busy machine.
-_START_S_MAX = 300
 
 
 class OpenTransactions:
@@ -134,44 +129,19 @@ class Killing:
         """
         connection = Connection(self.stream)
         start_ns = connection.strong_read_timestamp_ns()
-        pipeline_settings = self._settings(start_ns)
-        services = [
-            Service(pipeline_settings, self.folder / name, os.environ) for name in ("one", "two")
-        ]
-        owner, standby = services
-        owner.start()
-        started = [owner]
+        pair = KilledPair(self._settings(start_ns), self.folder, done=self.done)
         try:
-            owner.wait_for_watermark(start_ns, seconds_max=_START_S_MAX)
-            standby.start()
-            started.append(standby)
-            wait_for(standby, "standing by", seconds_max=_START_S_MAX)
+            pair.start(start_ns)
             with self._load():
-                owner, standby = self._faults(owner, standby, kills, freezes)
+                pair.disturb(kills, freezes, self._wait_to_kill, self._wait_for_transaction)
             end_ns = connection.strong_read_timestamp_ns()
-            owner.wait_for_watermark(end_ns, seconds_max=_START_S_MAX)
-            for service in (standby, owner):
-                assert service.drain() == 0, service.log.read_text()[-2_000:]
+            pair.drain(end_ns)
         finally:
-            for service in started:
-                service.kill()
+            pair.kill_all()
         connection.close()
         truth = truth_of(self.stream, start_ns, end_ns)
         decode = decoder(self.written_in, self.registry[0].schemas)
         return require_once(read_topics(self.host, "killed."), truth, self.envelope, decode)
-
-    def _faults(
-        self, owner: Service, standby: Service, kills: int, freezes: int
-    ) -> tuple[Service, Service]:
-        """Kill and freeze in turns; return who owns the pipeline, and who stands by."""
-        for number in range(kills + freezes):
-            if number % max(1, (kills + freezes) // max(1, freezes)) or freezes == 0:
-                self._kill(owner, number)
-            else:
-                self._freeze(owner, standby)
-            owner, standby = standby, owner
-            print(f"{dict(self.done)}", file=sys.stderr, flush=True)
-        return owner, standby
 
     def _settings(self, start_ns: int) -> dict[str, Any]:
         pipeline_settings = settings(self.stream, self.folder, format_rfc3339(start_ns))
@@ -211,31 +181,15 @@ class Killing:
             stop.set()
             writer.join()
 
-    def _kill(self, owner: Service, number: int) -> None:
-        """Kill the owner; the other process takes over, and it stands by again."""
-        choose = random.Random(self.seed * 1_000 + number)
+    def _wait_to_kill(self, number: int) -> str:
         if number % 3 == 0:
-            OpenTransactions(self.host, "killed.").wait()
-            self.done["killed in a transaction"] += 1
-        else:
-            time.sleep(choose.uniform(0, 3))
-            self.done["killed at random"] += 1
-        reached_ns = owner.low_watermark_ns() or 0
-        owner.kill()
-        owner.start()
-        owner.wait_for_watermark(reached_ns + 1, seconds_max=_START_S_MAX)
+            self._wait_for_transaction()
+            return "in a transaction"
+        time.sleep(random.Random(self.seed * 1_000 + number).uniform(0, 3))
+        return "at random"
 
-    def _freeze(self, owner: Service, standby: Service) -> None:
-        """Freeze the owner in a transaction; wake it up when the other one has gone on."""
+    def _wait_for_transaction(self) -> None:
         OpenTransactions(self.host, "killed.").wait()
-        frozen = Frozen(owner, f"sqlite:///{self.folder / 'state.db'}")
-        reached_ns = standby.low_watermark_ns() or 0
-        standby.wait_for_watermark(reached_ns + 5_000_000_000, seconds_max=_START_S_MAX)
-        frozen.thaw()
-        self.done["frozen"] += 1
-        # Awake, it finds that it is not the owner any more; the other one goes on.
-        reached_ns = standby.low_watermark_ns() or 0
-        standby.wait_for_watermark(reached_ns + 5_000_000_000, seconds_max=_START_S_MAX)
 
 
 def require_once(

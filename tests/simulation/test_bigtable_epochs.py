@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,7 +10,8 @@ import pytest
 from tenacity import wait_none
 
 from tests.simulation.bigtable_world import World
-from tests.synthetic.bigtable.history import Change, Shape, generate
+from tests.support.bigtable_rows import require_once
+from tests.synthetic.bigtable.history import Shape, generate
 
 SEEDS_OF_A_TEST = 6
 # How likely a process dies at a step, or the rows of a task are lost.
@@ -30,10 +30,6 @@ def shape_of(choose: random.Random) -> Shape:
     )
 
 
-def landed_as(change: Change) -> tuple[object, ...]:
-    return (change.row_key, change.commit_us, change.tie_breaker, change.cluster or None)
-
-
 @pytest.mark.parametrize("likely", LIKELY)
 @pytest.mark.parametrize("first", range(0, 3 * SEEDS_OF_A_TEST, SEEDS_OF_A_TEST))
 def test_each_change_lands_once_and_each_rows_in_order_whatever_dies(
@@ -50,18 +46,9 @@ def live(seed: int, likely: float, folder: Path) -> World:
     world = World(history, f"sqlite:///{folder / f'{seed}.db'}", seed, likely=likely)
     with patch("slackwater.reader.bigtable.partition_read._WAIT", wait_none()):
         world.run_through(shape.end_us + 10_000_000)
-    rows = [
-        (
-            row["row_key"],
-            int(row["commit_timestamp"].timestamp() * 1e6 + 0.5),
-            row["tiebreaker"],
-            row["source_cluster_id"],
-        )
-        for row in world.rows()
-    ]
-    assert Counter(rows) == Counter(map(landed_as, history.changes)), f"seed {seed}"
-    by_row = defaultdict(list)
-    for key, commit_us, _, cluster in rows:
-        by_row[key, cluster].append(commit_us)
-    assert all(times == sorted(times) for times in by_row.values()), f"seed {seed}"
+    try:
+        require_once(world.rows(), history.changes)
+    except AssertionError as error:
+        error.add_note(f"seed {seed}")
+        raise
     return world

@@ -1,0 +1,136 @@
+"""Kill -9 and frozen owners while a pipeline reads a table of Bigtable's: each change lands once.
+
+A synthetic Bigtable makes changes in real time: large and late ones, of two clusters, in partitions
+that split and merge, over calls that break. The output, read by a library that did not write it, is
+compared with its history.
+`python -m tests.proofs.bigtable_kills --kills 10 --freezes 3 --format parquet`
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from slackwater.timestamp import format_rfc3339, us_to_ns
+from tests.support.bigtable_rows import Landed, require_once, rows_in_order
+from tests.support.killed_pair import KilledPair
+from tests.synthetic.bigtable.faults import Fault, Faults
+from tests.synthetic.bigtable.history import Shape, generate
+from tests.synthetic.bigtable.server import bigtable_process, now_us
+
+# A kill and the way back take so long on a machine with little else to do, a freeze somewhat more.
+_FAULT_S: Final = 20
+_FIRST_START_S: Final = 60
+# From a change's arrival, or the end of a stall, until an epoch that is sure to hold it.
+_SETTLED_US: Final = 15_000_000
+_SILENCE_US: Final = 20_000_000
+
+
+@dataclass
+class Run:
+    """One pipeline over one history.
+
+    Args:
+        folder: for everything that the pipeline writes.
+        file_format: of the output.
+        seed: of the history, of the calls that break, and of the moments.
+    """
+
+    folder: Path
+    file_format: str
+    seed: int
+
+    def run(self, kills: int, freezes: int) -> tuple[KilledPair, Landed]:
+        """Kill and freeze, let the pipeline catch up, and compare.
+
+        Raises:
+            AssertionError: a change is missing, doubled or out of order.
+        """
+        shape = Shape(
+            start_us=now_us(),
+            seconds=_FIRST_START_S + _FAULT_S * (kills + freezes),
+            tablets=6,
+            changes_per_s=60,
+            churn_per_s=0.3,
+            clusters=2,
+            rows=200,
+            large=0.03,
+            stalls=2,
+        )
+        history = generate(self.seed, shape)
+        faults = Faults(self.seed, 0.1, kinds=(Fault.BREAK, *Fault), silence_us=_SILENCE_US)
+        choose = random.Random(self.seed)
+
+        def wait() -> None:
+            time.sleep(choose.uniform(0, 4))
+
+        def wait_to_kill(number: int) -> str:
+            wait()
+            return "while rows change" if now_us() < shape.end_us else "after the last change"
+
+        with bigtable_process(partial(generate, self.seed, shape), faults) as host:
+            pair = KilledPair(
+                self._settings(shape.start_us), self.folder, {"BIGTABLE_EMULATOR_HOST": host}
+            )
+            try:
+                pair.start(us_to_ns(shape.start_us))
+                pair.disturb(kills, freezes, wait_to_kill, wait)
+                last_us = max(shape.end_us, *(stall.until_us for stall in history.stalls))
+                time.sleep(max(0, (last_us - now_us()) / 1e6))
+                pair.drain(us_to_ns(last_us + _SETTLED_US))
+            finally:
+                pair.kill_all()
+        rows = rows_in_order(self.file_format, self.folder / "changes")
+        return pair, require_once(rows, history.changes)
+
+    def _settings(self, start_us: int) -> dict[str, Any]:
+        return {
+            "pipeline": "changes",
+            "source": {
+                "kind": "bigtable",
+                "project": "project",
+                "instance": "instance",
+                "table": "table",
+                "start": format_rfc3339(us_to_ns(start_us)),
+            },
+            "sink": {
+                "format": self.file_format,
+                "path": str(self.folder / "changes"),
+                "checkpoint": str(self.folder / "checkpoint"),
+            },
+            "state": {"url": f"sqlite:///{self.folder / 'state.db'}"},
+            "spark": {"master": "local[2,4]"},
+            "lease": {"duration": "4s", "when_taken": "wait"},
+        }
+
+
+def main() -> int:
+    """Kill and freeze as often as asked, and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--freezes", type=int, default=3)
+    formats = ["parquet", "orc", "delta", "iceberg"]
+    parser.add_argument("--format", choices=formats, default="parquet")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder), options.format, options.seed)
+        pair, landed = run.run(options.kills, options.freezes)
+    print(
+        f"{options.format}, seed {options.seed}: {dict(pair.done)}; {landed.changes} changes in"
+        f" {landed.partitions} partitions and {landed.epochs} epochs, each once and in order,"
+        f" {time.monotonic() - began:.0f} s"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
