@@ -100,10 +100,10 @@ def _metrics(has_transactions: bool) -> Sequence[Column]:
     from pyspark.sql import functions as F
 
     # Each of a transaction's n records counts as one nth of it.
-    share = F.lit(1.0) / F.col(RECORDS_COLUMN) if has_transactions else F.lit(1.0)
+    part = F.lit(1.0) / F.col(RECORDS_COLUMN) if has_transactions else F.lit(1.0)
     return (
         F.count(F.lit(1)).alias("records"),
-        F.sum(share).alias("transactions"),
+        F.sum(part).alias("transactions"),
         F.min("commit_timestamp").alias("first"),
         F.max("commit_timestamp").alias("last"),
     )

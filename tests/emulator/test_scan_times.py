@@ -12,7 +12,8 @@ import pytest
 
 from slackwater.config.settings import Settings
 from slackwater.pipeline.initial_scan import InitialScan
-from slackwater.pipeline.source import connect, with_start_fixed
+from slackwater.pipeline.pipeline_source import with_start_fixed, with_tables
+from slackwater.pipeline.source import connect
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.spark.scan_reader import tables_from_json
@@ -49,7 +50,8 @@ def scan_settings(stream: ChangeStream, folder: Path, start: str) -> Settings:
 
 def cut(settings: Settings) -> list[Scan]:
     """Return the scans that two starts of a process begin, which fail before they are recorded."""
-    settings, source = with_start_fixed(settings, connect(settings), 0.0)
+    settings, looked_up = with_start_fixed(settings, connect(settings), 0.0)
+    source = with_tables(looked_up)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
     unused: Any = SimpleNamespace(lifecycle=None)
     with closing(source.connection):

@@ -148,8 +148,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "a column twice a second": _DESIRED,
         "Trade-off: half a second": _DESIRED,
         "starting a query takes five seconds": _CONTROL,
-        "every 50 ms": "slackwater/pipeline/lifecycle.py::POLL_S: Final = 0.05",
-        "waits 20 ms": "scheduler/tasks/task.py::_LINGER_S: Final = 0.02",
         "a thousand rows into ten million took 12.5 s": _MIRRORS,
     },
     "initial-scan.md": {"an hour by default": _SPANNER},

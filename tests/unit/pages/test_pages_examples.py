@@ -44,7 +44,8 @@ def test_an_example_of_settings_is_taken(values: dict[str, Any], tmp_path: Path)
         del whole["pipeline"]
         if "sink" not in values:
             del whole["sink"]
-    whole["source"] = {**MINIMAL["source"], **values.get("source", {})}
+    source = values.get("source", {})
+    whole["source"] = source if "kind" in source else {**MINIMAL["source"], **source}
     if "sink" in values:
         places = {} if "path" in values["sink"] else MINIMAL["sink"]
         whole["sink"] = {**places, **values["sink"]}
