@@ -197,6 +197,7 @@ faults: install ## The long tests: seeded faults, kills, takeovers, simulated li
 	@$(BIN)/python -m tests.proofs.kafka_kills --kills 3 --freezes 1 --envelope debezium --format protobuf
 	@$(BIN)/python -m tests.proofs.kafka_foreign --seconds 3600
 	@$(BIN)/python -m tests.proofs.bigtable_lives --seeds 2000
+	@$(BIN)/python -m tests.proofs.bigtable_java_reader
 	@for format in parquet delta iceberg; do \
 		$(BIN)/python -m tests.proofs.bigtable_kills --format $$format || exit 1; done
 	@$(BIN)/python -m tests.proofs.pubsub_kills --kills 20

@@ -10,7 +10,7 @@ import pytest
 from tenacity import wait_none
 
 from tests.simulation.bigtable_world import World
-from tests.support.bigtable_rows import require_once
+from tests.support.bigtable_rows import as_row, require_once
 from tests.synthetic.bigtable.history import Shape, generate
 
 SEEDS_OF_A_TEST = 6
@@ -47,7 +47,7 @@ def live(seed: int, likely: float, folder: Path) -> World:
     with patch("slackwater.reader.bigtable.partition_read._WAIT", wait_none()):
         world.run_through(shape.end_us + 10_000_000)
     try:
-        require_once(world.rows(), history.changes)
+        require_once(list(map(as_row, world.rows())), history.changes)
     except AssertionError as error:
         error.add_note(f"seed {seed}")
         raise

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow.dataset as ds
 
@@ -26,19 +25,15 @@ TABLES: Final = ("delta", "iceberg")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """The size of an output.
+class Row(NamedTuple):
+    """A change, as the output has it."""
 
-    Attributes:
-        changes: its rows.
-        partitions: how many have rows.
-        epochs: how many have rows.
-    """
-
-    changes: int
-    partitions: int
-    epochs: int
+    row_key: bytes
+    commit_us: int
+    type: str
+    cluster: str | None
+    tiebreaker: int
+    entries: tuple[tuple[Hashable, ...], ...]
 
 
 def rows_in_order(file_format: str, path: Path) -> list[dict[str, Any]]:
@@ -54,33 +49,30 @@ def rows_in_order(file_format: str, path: Path) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=lambda row: row["low_watermark"])
 
 
-def require_once(rows: Sequence[Mapping[str, Any]], changes: Iterable[Change]) -> Landed:
-    """Require each change once, with all that it holds, and those of each row in order.
+def require_once(rows: Sequence[Row], changes: Iterable[Change]) -> None:
+    """Require each change once, with all that it holds, and those of each row in commit order.
 
     Args:
-        rows: in the output's order.
+        rows: in the order in which they were read.
         changes: what has to be there.
 
     Raises:
         AssertionError: it is not so.
     """
-    seen: Counter[Hashable] = Counter(map(_identity, rows))
-    expected: Counter[Hashable] = Counter(map(row_of, changes))
+    seen, expected = Counter(rows), Counter(map(row_of, changes))
     missing, unknown = expected - seen, seen - expected
     assert not missing, f"{missing.total()} are missing: {list(missing)[:3]}"
     assert not unknown, f"{unknown.total()} are there twice or are none: {list(unknown)[:3]}"
     commits = defaultdict(list)
     for row in rows:
-        commits[row["row_key"], row["source_cluster_id"]].append(row["commit_timestamp"])
+        commits[row.row_key, row.cluster].append(row.commit_us)
     unordered = [key for key, times in commits.items() if times != sorted(times)]
     assert not unordered, f"out of order: {unordered[:3]}"
-    partitions = {row["partition"] for row in rows}
-    return Landed(len(rows), len(partitions), len({row["low_watermark"] for row in rows}))
 
 
-def row_of(change: Change) -> tuple[Hashable, ...]:
-    """Return what the row of a change holds, without the place where it was read."""
-    return (
+def row_of(change: Change) -> Row:
+    """Return the row of a change."""
+    return Row(
         change.row_key,
         change.commit_us,
         "GARBAGE_COLLECTION" if change.is_garbage_collection else "USER",
@@ -90,14 +82,15 @@ def row_of(change: Change) -> tuple[Hashable, ...]:
     )
 
 
-def _identity(row: Mapping[str, Any]) -> tuple[Hashable, ...]:
-    return (
-        row["row_key"],
-        (row["commit_timestamp"] - _EPOCH) // timedelta(microseconds=1),
-        row["type"],
-        row["source_cluster_id"],
-        row["tiebreaker"],
-        tuple(tuple(entry.values()) for entry in row["entries"]),
+def as_row(landed: Mapping[str, Any]) -> Row:
+    """Return a row of the output without the place where it was read."""
+    return Row(
+        landed["row_key"],
+        (landed["commit_timestamp"] - _EPOCH) // timedelta(microseconds=1),
+        landed["type"],
+        landed["source_cluster_id"],
+        landed["tiebreaker"],
+        tuple(tuple(entry.values()) for entry in landed["entries"]),
     )
 
 
