@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from slackwater.reader.database.read_functions import OWN_FUNCTION
 from slackwater.reader.errors import PlacementDroppedError
 from slackwater.scheduler import lineage
 from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch import Cut, cut_of
+from slackwater.scheduler.lineage import PartitionState
 from slackwater.scheduler.plan import Task
 from slackwater.state.models import Partition, PartitionKey, Plan
 from slackwater.state.plans import claims_of_plan, latest_plan
@@ -120,6 +122,23 @@ def count_alive(store: Store, pipeline: str, watermark_ns: int) -> int:
     if of_bigtable is not None:
         return of_bigtable
     return len(lineage.unfinished(store.partitions(pipeline), watermark_ns))
+
+
+def count_by_state(
+    store: Store, pipeline: str, partitions: Sequence[Partition], watermark_ns: int
+) -> Counter[PartitionState]:
+    """Return how many partitions a pipeline has at a low watermark, by state.
+
+    Args:
+        store: the metadata store; it has positions in place of partitions if Bigtable is read.
+        pipeline: the pipeline's name.
+        partitions: those of the store.
+        watermark_ns: the low watermark.
+    """
+    of_bigtable = count_partitions(store, pipeline)
+    if of_bigtable is not None:
+        return Counter({PartitionState.RUNNING: of_bigtable})
+    return Counter(lineage.states(partitions, watermark_ns).values())
 
 
 def _is_read(partition: Partition, plan: Plan) -> bool:

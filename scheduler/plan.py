@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from slackwater.state.models import Partition, Plan
 
@@ -30,35 +30,17 @@ class Task:
 _QUERY_RECORDS: Final = 100
 
 
-class Labelled(Protocol):
-    """A part of a change stream that a task reads."""
-
-    @property
-    def label(self) -> str:
-        """Its name among the others."""
-
-
-R = TypeVar("R", bound=Labelled)
-
-
 def balance(
     plan: Plan, roots: Sequence[Partition], partition_load: Mapping[str, int], *, tasks_max: int
 ) -> list[Task]:
-    """Return the tasks of a plan, as spread() has them."""
-    spread_roots = spread(roots, partition_load, tasks_max=tasks_max)
-    return [Task(plan, index, own) for index, own in enumerate(spread_roots)]
-
-
-def spread(
-    roots: Sequence[R], partition_load: Mapping[str, int], *, tasks_max: int
-) -> list[tuple[R, ...]]:
-    """Return the roots of each task: each root once, balanced by recent load; none is empty.
+    """Return tasks that hold each root once, balanced by the roots' recent load; none is empty.
 
     Roots are assigned heaviest first, each to the task with the least load so far. So no task gets
     more than 4/3 of the load of the heaviest task in the best assignment (Graham, "Bounds on
     Multiprocessing Timing Anomalies", 1969).
 
     Args:
+        plan: the plan to which the tasks belong.
         roots: the partitions to begin with.
         partition_load: the number of records by partition label; partitions not listed count as
             idle.
@@ -69,10 +51,10 @@ def spread(
     """
     if tasks_max < 1:
         raise ValueError(f"a plan needs at least one task, not {tasks_max}")
-    roots_by_task: list[list[R]] = [[] for _ in range(min(tasks_max, len(roots)))]
+    roots_by_task: list[list[Partition]] = [[] for _ in range(min(tasks_max, len(roots)))]
     loads = [(0, index) for index in range(len(roots_by_task))]
     for root in sorted(roots, key=lambda root: -partition_load.get(root.label, 0)):
         load, index = loads[0]
         roots_by_task[index].append(root)
         heapreplace(loads, (load + _QUERY_RECORDS + partition_load.get(root.label, 0), index))
-    return [tuple(own) for own in roots_by_task]
+    return [Task(plan, index, tuple(own)) for index, own in enumerate(roots_by_task)]

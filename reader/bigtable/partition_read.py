@@ -19,7 +19,7 @@ import grpc
 import pyarrow as pa
 from tenacity import RetryCallState, wait_random_exponential
 
-from slackwater.reader.bigtable.changes import ChangeRows
+from slackwater.reader.bigtable.changes import ChangeRows, committed_through
 from slackwater.reader.bigtable.positions import Closed, Position, Read
 from slackwater.reader.bigtable.service import (
     BigtableService,
@@ -55,12 +55,14 @@ class ReadOutcome:
         low_watermark_us: Bigtable's last estimate for the partition, in microseconds; None if none
             came.
         is_stalled: the partition did not advance to the end of the read.
+        is_closed: the partition was split or merged before; its keys are to be read on.
     """
 
     positions: tuple[Position, ...]
     changes: int
     low_watermark_us: int | None
     is_stalled: bool
+    is_closed: bool
 
 
 class PartitionRead:
@@ -72,6 +74,8 @@ class PartitionRead:
         end_us: the time through which changes are read, in microseconds.
         heartbeat_ms: the heartbeat interval asked of Bigtable.
         deliver: gets the rows, in commit order for each row key.
+        is_last: the keys are not read on. The read ends when Bigtable's estimate has passed the
+            end, and changes that were committed after it are left out.
 
     Attributes:
         retried: how often it was opened again, by gRPC's status code.
@@ -87,14 +91,18 @@ class PartitionRead:
         end_us: int,
         heartbeat_ms: int,
         deliver: Callable[[pa.RecordBatch], None],
+        *,
+        is_last: bool = False,
     ) -> None:
         self._service = service
         self._read = read
         self._end_us = end_us
         self._heartbeat_ms = heartbeat_ms
         self._deliver = deliver
+        self._is_of_end = is_last
         self._rows = ChangeRows(str(read.partition))
         self._needs_token = read.needs_token(end_us)
+        self._has_end = not (is_last or self._needs_token)
         self._token: str | None = None
         self._closed: Closed | None = None
         self._changes = 0
@@ -130,6 +138,7 @@ class PartitionRead:
             self._changes,
             self._watermark_us,
             self._is_stalled,
+            is_closed=self._closed is not None and self._read.is_closed_by(self._closed),
         )
 
     def cancel(self) -> None:
@@ -165,7 +174,7 @@ class PartitionRead:
 
     def _failure(self) -> BaseException | None:
         """Open the read once; return why it has to be opened again, None at its end."""
-        end_us = None if self._needs_token else self._end_us
+        end_us = self._end_us if self._has_end else None
         self._call = call = self._service.read(self._read, self._token, end_us, self._heartbeat_ms)
         WATCHDOG.add(self)
         try:
@@ -195,7 +204,6 @@ class PartitionRead:
             case "data_change":
                 change = message.data_change
                 if self._rows.add(change):
-                    self._changes += 1
                     self._token = change.token
                     self._advance(change.estimated_low_watermark.ToMicroseconds())
                     self._advanced_s = time.monotonic()
@@ -220,11 +228,14 @@ class PartitionRead:
     def _has_reached_end(self) -> bool:
         """Return whether a heartbeat ends the read: it is at its end, or does not get there."""
         is_past = self._watermark_us is not None and self._watermark_us > self._end_us
-        if is_past or self._needs_token:
+        if is_past or self._is_of_end:
+            return is_past
+        if self._needs_token:
             return True
         interval_s = ms_to_seconds(self._heartbeat_ms)
         is_over = time.time() > self._end_us / 1e6 + interval_s
-        self._is_stalled = is_over and time.monotonic() - self._advanced_s >= interval_s
+        is_still = time.monotonic() - self._advanced_s >= interval_s
+        self._is_stalled = is_over and is_still
         return self._is_stalled
 
     def _is_end(self, close: Any) -> bool:
@@ -247,7 +258,7 @@ class PartitionRead:
                 )
             self._closed = closed
             return True
-        if close.status.code in _ENDS:
+        if self._has_end and close.status.code in _ENDS:
             return True
         raise UnavailableError(
             f"Bigtable closed the stream of {self._read.partition} with the status"
@@ -257,7 +268,11 @@ class PartitionRead:
 
     def _hand_over(self) -> None:
         if len(self._rows):
-            self._deliver(self._rows.taken_batch(self._end_us))
+            batch = self._rows.taken_batch(self._end_us)
+            if self._is_of_end:
+                batch = committed_through(batch, self._end_us)
+            self._changes += batch.num_rows
+            self._deliver(batch)
 
     def _count_silence(self, *, has_moved: bool) -> None:
         if self._is_silent:

@@ -105,18 +105,29 @@ def _partition_of(keys: RowRange, partitions: Iterable[RowRange]) -> RowRange:
     return next((partition for partition in partitions if partition.holds(keys)), keys)
 
 
-def reads_of(positions: Iterable[Position]) -> list[Read]:
-    """Return the reads by which all positions move on, in the order of their keys."""
+def whole_reads(positions: Iterable[Position]) -> tuple[list[Read], list[Position]]:
+    """Return the reads of partitions that have all their parts, and the parts of the others."""
     by_partition: dict[RowRange, list[Position]] = {}
     for position in sorted(positions, key=lambda each: each.keys):
         by_partition.setdefault(position.partition, []).append(position)
-    reads = []
+    reads, others = [], list[Position]()
     for partition, parts in by_partition.items():
         if are_parts((part.keys for part in parts), partition):
             reads.append(Read(partition, tuple(parts)))
         else:
-            reads += [Read(part.keys, (part,)) for part in parts]
-    return reads
+            others += parts
+    return reads, others
+
+
+def reads_of(positions: Iterable[Position]) -> list[Read]:
+    """Return the reads by which all positions move on, in the order of their keys."""
+    reads, others = whole_reads(positions)
+    return sorted([*reads, *map(alone, others)], key=lambda read: read.partition)
+
+
+def alone(part: Position) -> Read:
+    """Return the read of a part by itself."""
+    return Read(part.keys, (part,))
 
 
 def make_up_table(positions: Iterable[Position]) -> bool:

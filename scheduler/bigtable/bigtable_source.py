@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from slackwater.reader.bigtable.partition_read import PartitionRead
+from slackwater.reader.bigtable.positions import reads_of, starting_at
 from slackwater.reader.bigtable.row_range import RowRange
 from slackwater.reader.bigtable.service import BigtableService, ChangeStreamConfig
 from slackwater.reader.errors import StartInFutureError, StartTooOldError, UnsupportedStreamError
@@ -12,6 +14,8 @@ from slackwater.timestamp import format_rfc3339, seconds_to_ns
 
 # The first reads would fail if their changes expired meanwhile.
 _GRACE_NS: Final = seconds_to_ns(60)
+_MARGIN_US: Final = 60_000_000
+_HEARTBEAT_MS: Final = 1_000
 
 
 class BigtableSource:
@@ -73,3 +77,13 @@ class BigtableSource:
     def earliest_start_ns(self) -> int:
         """Return the time from which all changes can be read, with a minute to spare."""
         return self.service.now_ns() - self.retention_ns() + _GRACE_NS
+
+    def readable_before_us(self, partitions: Sequence[RowRange], start_us: int) -> int:
+        """Return a time a minute earlier, if changes can be read from there; else the time."""
+        earlier_us = start_us - _MARGIN_US
+        [read] = reads_of(starting_at(partitions[:1], earlier_us))
+        try:
+            PartitionRead(self.service, read, earlier_us, _HEARTBEAT_MS, lambda _: None).run()
+        except StartTooOldError:
+            return start_us
+        return earlier_us

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from slackwater.reader.bigtable.positions import (
     Position,
@@ -18,11 +19,13 @@ from slackwater.reader.bigtable.positions import (
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
 from slackwater.scheduler.epoch_planner import EpochPlanner
 from slackwater.scheduler.errors import PositionsLostError
-from slackwater.scheduler.plan import spread
 from slackwater.state.models import Plan
 from slackwater.state.plans import begin_plan, partition_load, sealed_plan_id
 from slackwater.state.positions import TaskPositions, read_positions, set_positions
 from slackwater.timestamp import format_rfc3339, ns_to_us
+
+# Opening a read costs about as much as reading this many changes.
+_READ_CHANGES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,33 @@ class TabletTask:
     Attributes:
         plan: the plan it belongs to.
         index: its number in the plan.
-        reads: the partitions that it reads.
+        reads: the partitions that it begins with.
+        is_last: nothing is read after this epoch.
     """
 
     plan: Plan
     index: int
     reads: tuple[Read, ...]
+    is_last: bool = False
+
+
+def in_runs(
+    reads: Sequence[Read], partition_load: Mapping[str, int], *, tasks_max: int
+) -> list[tuple[Read, ...]]:
+    """Return the reads of each task: neighbours, so that most merges are one task's.
+
+    Args:
+        reads: in the order of their keys.
+        partition_load: the number of recent changes by label; others count as idle.
+        tasks_max: the largest number of tasks.
+    """
+    costs = [_READ_CHANGES + partition_load.get(read.label, 0) for read in reads]
+    total, before = sum(costs), 0
+    runs: dict[int, list[Read]] = {}
+    for read, cost in zip(reads, costs, strict=True):
+        runs.setdefault((before + cost // 2) * tasks_max // total, []).append(read)
+        before += cost
+    return [tuple(run) for run in runs.values()]
 
 
 class TabletPlanner(EpochPlanner[TabletTask, BigtableSource]):
@@ -67,8 +91,11 @@ class TabletPlanner(EpochPlanner[TabletTask, BigtableSource]):
         if not make_up_table(positions):
             raise self._lost(plan.start_ns)
         load = partition_load(self._store, plan.pipeline)
-        reads = spread(reads_of(positions), load, tasks_max=self._options.tasks_max)
-        return [TabletTask(plan, index, own) for index, own in enumerate(reads)]
+        # A partition that two tasks would have to merge would wait for another epoch.
+        is_last = plan.end_ns == self._options.end_ns
+        tasks_max = 1 if is_last else self._options.tasks_max
+        runs = in_runs(reads_of(positions), load, tasks_max=tasks_max)
+        return [TabletTask(plan, index, own, is_last) for index, own in enumerate(runs)]
 
     def _positions_at(self, watermark_ns: int) -> list[Position]:
         texts = read_positions(self._store, self._options.pipeline, watermark_ns)
@@ -78,12 +105,17 @@ class TabletPlanner(EpochPlanner[TabletTask, BigtableSource]):
         is_written = self._options.written_ns == end_ns
         return is_written or bool(self._positions_at(watermark_ns))
 
-    def _discover(self, watermark_ns: int, end_ns: int) -> None:  # noqa: ARG002
+    def _discover(self, watermark_ns: int, end_ns: int) -> None:
         """Read the present partitions from a time on, unless they have positions there."""
-        if self._positions_at(watermark_ns):
+        is_written = watermark_ns < end_ns and self._options.written_ns == end_ns
+        if is_written or self._positions_at(watermark_ns):
             return
         partitions = self._source.partitions_alive(watermark_ns)
-        first = starting_at(partitions, ns_to_us(watermark_ns) + 1)
+        start_us = ns_to_us(watermark_ns) + 1
+        if self._options.is_checkpoint_lost:
+            # A partition may have been behind.
+            start_us = self._source.readable_before_us(partitions, start_us)
+        first = starting_at(partitions, start_us)
         set_positions(
             self._store,
             self._options.pipeline,

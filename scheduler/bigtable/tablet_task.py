@@ -7,8 +7,10 @@ that was sealed are lost, the task fails, and with it the epoch, which is planne
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
@@ -17,7 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.reader.bigtable.partition_read import PartitionRead, ReadOutcome
-from slackwater.reader.bigtable.positions import Read, to_text
+from slackwater.reader.bigtable.positions import (
+    Position,
+    Read,
+    alone,
+    to_text,
+    whole_reads,
+)
+from slackwater.reader.bigtable.row_range import RowRange
 from slackwater.reader.bigtable.service import BigtableService
 from slackwater.scheduler.bigtable.planner import TabletTask
 from slackwater.scheduler.epoch_lead import wait_until_past
@@ -33,6 +42,8 @@ from slackwater.state.positions import TaskPositions, seal_attempt
 from slackwater.state.store import Store
 from slackwater.state.task_metrics import record_task_metrics
 from slackwater.timestamp import ns_to_us
+
+_log = logging.getLogger(__name__)
 
 _HANDOFF_BYTES_MAX: Final = 8 * 1024 * 1024
 
@@ -105,7 +116,11 @@ class _Run:
         self._attempt = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._running: dict[PartitionRead, Read] = {}
-        self._outcomes: list[tuple[Read, ReadOutcome]] = []
+        self._changes: Counter[str] = Counter()
+        # Of partitions that have reached the end, and of those that were split or merged before.
+        self._ended: list[Position] = []
+        self._parts: list[Position] = []
+        self._read_alone: set[RowRange] = set()
         self._unfinished = len(task.reads)
         self._is_stopped = False
         self._reporter = OpenQueryReporter(
@@ -113,6 +128,7 @@ class _Run:
         )
 
     def start(self, pool: Pool) -> None:
+        self._pool = pool
         self._reporter.start()
         for read in self._task.reads:
             pool.submit(self._read, read)
@@ -129,16 +145,13 @@ class _Run:
 
     def seal(self) -> None:
         """Seal the task with what all its reads have left."""
-        positions = [each for _, outcome in self._outcomes for each in outcome.positions]
         counts = TaskCounts(
-            records=sum(outcome.changes for _, outcome in self._outcomes),
-            partition_load=tuple(
-                (read.label, outcome.changes) for read, outcome in self._outcomes if outcome.changes
-            ),
+            records=sum(self._changes.values()),
+            partition_load=tuple((label, count) for label, count in self._changes.items() if count),
         )
-        positions_after = TaskPositions(len(positions), to_text(positions))
+        positions = TaskPositions(len(self._ended), to_text(self._ended))
         seal_attempt(
-            self._store, self._task.plan, self._task.index, self._attempt, counts, positions_after
+            self._store, self._task.plan, self._task.index, self._attempt, counts, positions
         )
 
     def _read(self, read: Read) -> None:
@@ -149,26 +162,47 @@ class _Run:
                 ns_to_us(self._task.plan.end_ns),
                 self._heartbeat_ms,
                 lambda batch: self.queue.put(batch, batch.nbytes),
+                is_last=self._task.is_last,
             )
             with self._lock:
                 if self._is_stopped:
                     return
                 self._running[partition] = read
             outcome = partition.run()
-            self.collector.add_query(
-                read.label, partition.retried, partition.stalls, open_ms=partition.open_ms
-            )
-            with self._lock:
-                del self._running[partition]
-                self._outcomes.append((read, outcome))
-                self._unfinished -= 1
-                is_last = self._unfinished == 0
-            if is_last:
-                self.queue.end()
+            if outcome.is_stalled:
+                _log.warning(
+                    "partition %s has not reached the end of the epoch: its replication may be"
+                    " behind. It is read on in the next one",
+                    read.label,
+                )
+            stalls = partition.stalls + outcome.is_stalled
+            open_ms = partition.open_ms
+            self.collector.add_query(read.label, partition.retried, stalls, open_ms=open_ms)
+            self._go_on(partition, read, outcome)
         except ClosedError:
             return
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
             self.queue.fail(error)
+
+    def _go_on(self, partition: PartitionRead, read: Read, outcome: ReadOutcome) -> None:
+        """Read the partitions that a read leaves, as far as their parts are here."""
+        with self._lock:
+            del self._running[partition]
+            self._changes[read.label] += outcome.changes
+            (self._parts if outcome.is_closed else self._ended).extend(outcome.positions)
+            reads, self._parts = whole_reads(self._parts)
+            self._unfinished += len(reads) - 1
+            if not self._unfinished:
+                # The other parts are another task's, or will never come: once more by themselves.
+                reads = [alone(part) for part in self._parts if part.keys not in self._read_alone]
+                self._read_alone.update(read.partition for read in reads)
+                self._ended += [part for part in self._parts if alone(part) not in reads]
+                self._parts, self._unfinished = [], len(reads)
+            for following in reads if not self._is_stopped else ():
+                self._pool.submit(self._read, following)
+            is_over = not self._unfinished
+        if is_over:
+            self.queue.end()
 
     def _open_queries(self) -> list[OpenQuery]:
         with self._lock:

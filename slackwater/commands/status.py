@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from slackwater.pipeline.pipeline_source import connect_source, with_tables
 from slackwater.pipeline.source import columns_of_new_types
 from slackwater.printing import in_one_line
 from slackwater.reader.errors import ReaderError
-from slackwater.scheduler.lineage import states
+from slackwater.scheduler.lineage_planning import count_by_state
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
 from slackwater.state.models import Epoch, Pipeline
@@ -102,7 +101,11 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
         epochs = last_epochs(store, settings.pipeline, limit=_EPOCHS_SUMMED)
         watermark_ns = pipeline.low_watermark_ns
         partitions = store.partitions(settings.pipeline)
-        by_state = Counter(states(partitions, watermark_ns or 0).values()) if watermark_ns else {}
+        by_state = (
+            count_by_state(store, settings.pipeline, partitions, watermark_ns)
+            if watermark_ns
+            else {}
+        )
         keeps_up = _catch_up(pipeline, epochs, answer, share_done(store, settings.pipeline))
         return {
             **pipeline_fields(pipeline, is_owner_dead=has_dead_owner(pipeline)),

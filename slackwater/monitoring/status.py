@@ -31,6 +31,7 @@ from slackwater.pipeline.lease_holder import has_dead_owner
 from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.pipeline.transitions import FAILED_STATES
 from slackwater.scheduler.lineage import PartitionState, states
+from slackwater.scheduler.lineage_planning import count_by_state
 from slackwater.state.epochs import last_epochs
 from slackwater.state.errors import StateError, StoreUnreachableError
 from slackwater.state.gaps import gaps
@@ -297,7 +298,7 @@ class StatusPoller:
             clock_ns=time.time_ns(),
             retention_ns=None if source is None else source.retention_ns,
             partitions=partitions,
-            by_state=Counter(states(partitions, past_ns).values()),
+            by_state=count_by_state(supervisor.store, supervisor.name, partitions, past_ns),
             queries=tuple(queries),
             held_back=held_back_by(queries),
             epochs=tuple(last_epochs(supervisor.store, supervisor.name, limit=EPOCHS_CONSIDERED)),

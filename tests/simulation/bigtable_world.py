@@ -21,7 +21,7 @@ from slackwater.reader.errors import ReaderError
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
 from slackwater.scheduler.bigtable.planner import TabletPlanner, TabletTask
 from slackwater.scheduler.bigtable.tablet_task import read_tablets
-from slackwater.scheduler.epoch import watermark_for_start
+from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.read_options import AuditMode, Proof, Reading, ReadOptions
 from slackwater.state.errors import AlreadySealedError
@@ -140,6 +140,7 @@ class World:
         # As Spark's checkpoint has them.
         self._planned_ns: int | None = None
         self._committed_ns: int | None = None
+        self.end_ns: int | None = None
         self.deaths = 0
 
     def rows(self) -> list[dict[str, Any]]:
@@ -147,15 +148,16 @@ class World:
         return [row for batches in self.output.values() for b in batches for row in b.to_pylist()]
 
     def run_through(self, end_us: int) -> None:
-        """Run until the output has all that arrived before a time, whatever dies."""
-        while self._committed_ns is None or self._committed_ns < us_to_ns(end_us):
+        """Run to an end, at which the output has all that arrived before, whatever dies."""
+        self.end_ns = watermark_for_end(us_to_ns(end_us))
+        while self._committed_ns != self.end_ns:
             with suppress(DiedError, AlreadySealedError, ReaderError):
-                self._live(end_us)
+                self._live()
 
-    def _live(self, end_us: int) -> None:
-        """Run a process until its death."""
+    def _live(self) -> None:
+        """Run a process until its death, or until the end."""
         planner = TabletPlanner(self._options(), BigtableSource(self.bigtable), self.store)
-        while self._committed_ns is None or self._committed_ns < us_to_ns(end_us):
+        while self._committed_ns != self.end_ns:
             start_ns = self._committed_ns
             if self._planned_ns == start_ns:
                 self.bigtable.clock_us += self._choose.randint(1, 2_000_000)
@@ -187,7 +189,7 @@ class World:
             self.store.url,
             keep_ns=0,
             start=watermark_for_start(us_to_ns(self.history.created_us)),
-            end_ns=None,
+            end_ns=self.end_ns,
             span_max_ns=us_to_ns(1_000_000),
             reading=Reading.BOUNDED,
             reader_memory_bytes=0,

@@ -45,7 +45,7 @@ def live(seed: int, likely: float, folder: Path) -> World:
     history = generate(seed, shape)
     world = World(history, f"sqlite:///{folder / f'{seed}.db'}", seed, likely=likely)
     with patch("slackwater.reader.bigtable.partition_read._WAIT", wait_none()):
-        world.run_through(shape.end_us + 10_000_000)
+        world.run_through(shape.end_us)
     try:
         require_once(list(map(as_row, world.rows())), history.changes)
     except AssertionError as error:

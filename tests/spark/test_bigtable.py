@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import time
 from base64 import b64decode
 from collections import Counter, defaultdict
@@ -16,6 +18,7 @@ from typing import Any, Final
 import pyarrow.dataset as ds
 import pyarrow.orc as orc
 import pytest
+import yaml
 
 from slackwater.demo.service import Service
 from slackwater.timestamp import datetime_to_ns, format_rfc3339, us_to_ns
@@ -91,9 +94,41 @@ def test_each_format_has_each_change_once_after_a_kill(
             by_key[key, cluster].append(commit_us)
         if name in ("parquet", "json", "orc"):
             assert all(times == sorted(times) for times in by_key.values()), name
-    said = slackwater("status", "-c", str(service.config), "--pipeline", "parquet", "--json")
-    [fields] = json.loads(said.stdout)["pipelines"] if "pipelines" in said.stdout else [{}]
-    assert fields.get("records", len(history.changes)) == len(history.changes)
+    said = slackwater("status", "-c", str(service.config), "--json")
+    counted = {fields["pipeline"]: fields for fields in json.loads(said.stdout)}
+    for name in FORMATS:
+        assert counted[name]["records"] == len(history.changes), name
+        assert counted[name]["partitions"]["running"] > 0, name
+
+
+def test_a_store_that_was_lost_is_refused_and_the_remedy_loses_nothing(
+    shape: Shape, history: History, host: str, tmp_path: Path
+) -> None:
+    start, end = us_to_ns(shape.start_us), us_to_ns(shape.end_us + 2_000_000)
+    file = tmp_path / "clicks.yaml"
+    state = tmp_path / "state.db"
+    settings: dict[str, Any] = {
+        "pipeline": "clicks",
+        "source": {**source(host), "start": format_rfc3339(start), "end": format_rfc3339(end)},
+        "sink": {"path": str(tmp_path / "out"), "checkpoint": str(tmp_path / "checkpoint")},
+        "state": {"url": f"sqlite:///{state}"},
+    }
+    bounded = {**settings, "source": {**settings["source"], "end": middle_of(shape)}}
+    file.write_text(yaml.safe_dump(bounded))
+    run = ("run", "-c", str(file))
+    assert slackwater(*run).returncode == 0
+    state.unlink()
+    file.write_text(yaml.safe_dump(settings))
+    refused = slackwater(*run)
+    assert refused.returncode == 2
+    [remedy] = re.findall(r"`slackwater (.*?)`", refused.stderr)
+    assert slackwater(*shlex.split(remedy)).returncode == 0
+    landed = Counter(rows_of("parquet", tmp_path / "out"))
+    assert landed.keys() == set(map(landed_as, history.changes))
+
+
+def middle_of(shape: Shape) -> str:
+    return format_rfc3339(us_to_ns((shape.start_us + shape.end_us) // 2))
 
 
 def landed_as(change: Any) -> Row:

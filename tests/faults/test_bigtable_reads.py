@@ -1,0 +1,112 @@
+"""Reads of one partition from a synthetic Bigtable, over gRPC: ends, silence, stalls, refusals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slackwater.endpoint import plaintext
+from slackwater.reader.bigtable.partition_read import PartitionRead, ReadOutcome
+from slackwater.reader.bigtable.positions import Position, Read, reads_of, starting_at
+from slackwater.reader.bigtable.row_range import WHOLE_TABLE
+from slackwater.reader.bigtable.service import BigtableService
+from slackwater.reader.bigtable.table import BigtableTable
+from slackwater.reader.errors import (
+    InvalidQueryError,
+    NotFoundError,
+    ReaderError,
+    StartTooOldError,
+)
+from tests.synthetic.bigtable.faults import Fault, Faults
+from tests.synthetic.bigtable.history import History, Shape, Stall, generate
+from tests.synthetic.bigtable.server import SyntheticBigtable
+
+HEARTBEAT_MS = 200
+
+
+def recent(seconds: float, seed: int = 1) -> History:
+    """Return a history of the last seconds, of one tablet."""
+    start_us = time.time_ns() // 1_000 - int(seconds * 1_000_000)
+    shape = Shape(start_us=start_us, seconds=seconds, tablets=1, churn_per_s=0)
+    return generate(seed, shape)
+
+
+@contextmanager
+def serving(history: History, faults: Faults | None = None) -> Iterator[BigtableService]:
+    with SyntheticBigtable(history, faults) as server:
+        table = BigtableTable("project", "instance", "table", endpoint=plaintext(server.host))
+        service = BigtableService(table)
+        yield service
+        service.close()
+
+
+def outcome_of(service: BigtableService, read: Read, end_us: int) -> ReadOutcome:
+    return PartitionRead(service, read, end_us, HEARTBEAT_MS, lambda batch: None).run()
+
+
+def from_start(history: History) -> Read:
+    [read] = reads_of(starting_at([WHOLE_TABLE], history.created_us))
+    return read
+
+
+def test_a_read_that_breaks_brings_each_change_once() -> None:
+    history = recent(4)
+    faults = Faults(3, share=0.7, kinds=(Fault.BREAK, Fault.LOST_CLOSE, Fault.HALF))
+    with serving(history, faults) as service:
+        outcome = outcome_of(service, from_start(history), time.time_ns() // 1_000)
+    assert outcome.changes == len(history.changes)
+    assert not outcome.is_stalled
+
+
+def test_a_partition_that_stands_still_is_left_with_what_it_has() -> None:
+    history = recent(4)
+    middle_us = history.created_us + 2_000_000
+    stall = Stall(b"", b"\xff" * 8, middle_us, middle_us + 3_600_000_000)
+    with serving(replace(history, stalls=(stall,))) as service:
+        outcome = outcome_of(service, from_start(history), time.time_ns() // 1_000)
+    assert outcome.is_stalled
+    assert 0 < outcome.changes < len(history.changes)
+    [position] = outcome.positions
+    assert position.token is not None
+    with serving(history) as service:
+        rest = outcome_of(service, Read(WHOLE_TABLE, (position,)), time.time_ns() // 1_000)
+    assert outcome.changes + rest.changes == len(history.changes)
+
+
+def test_a_position_of_long_ago_gets_a_token_though_nothing_has_changed() -> None:
+    start_us = time.time_ns() // 1_000 - 2 * 3_600_000_000
+    quiet = generate(1, Shape(start_us=start_us, seconds=1, tablets=1, churn_per_s=0))
+    with serving(quiet) as service:
+        first = outcome_of(service, from_start(quiet), start_us + 1_500_000)
+        [position] = first.positions
+        [again] = outcome_of(
+            service, Read(WHOLE_TABLE, (position,)), time.time_ns() // 1_000
+        ).positions
+    assert again.at_us > position.at_us
+    assert again.token != position.token
+
+
+def test_what_bigtable_refuses_is_explained_and_not_tried_again() -> None:
+    history = recent(2)
+    now_us = time.time_ns() // 1_000
+    old = starting_at([WHOLE_TABLE], history.created_us - 10)
+    foreign = [Position(WHOLE_TABLE, WHOLE_TABLE, "foreign", now_us)]
+    refusals: list[tuple[dict[str, str], list[Position], type[ReaderError], str]] = [
+        ({"table": "other"}, starting_at([WHOLE_TABLE], now_us), NotFoundError, "Correct the name"),
+        ({"app_profile": "multi"}, old, InvalidQueryError, "single-cluster routing"),
+        ({}, old, StartTooOldError, "--skip-to earliest"),
+        ({}, foreign, InvalidQueryError, "token"),
+    ]
+    with serving(history) as service:
+        for names, positions, error, text in refusals:
+            fields: dict[str, Any] = {**names}
+            other = BigtableService(replace(service.table, **fields))
+            with pytest.raises(error) as refused:
+                outcome_of(other, reads_of(positions)[0], now_us)
+            assert text in str(refused.value)
+            other.close()
