@@ -17,9 +17,14 @@ from functools import cached_property
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.errors import MessageRefusedError, PublishError, SinkError
 from slackwater.spark_sink.java import map_in_arrow
-from slackwater.spark_sink.kafka.broker_errors import SENT_AGAIN, is_missing, typed_error
+from slackwater.spark_sink.kafka.broker_errors import (
+    SENT_AGAIN,
+    is_missing,
+    is_too_large,
+    typed_error,
+)
 from slackwater.spark_sink.kafka.positions import (
     WHOLE,
     Position,
@@ -36,6 +41,7 @@ from slackwater.spark_sink.kafka.shard_sender import (
 )
 from slackwater.spark_sink.kafka.transaction import (
     ANY_PARTITION,
+    BATCH_BYTES_MAX,
     MESSAGE_BYTES_MAX,
     Ids,
     MessageFailedError,
@@ -58,6 +64,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMEOUT_S: Final = 60.0
 _ANSWER_S: Final = 20.0
 _TRIES: Final = 3
+_BATCH_SIZE: Final = "batch.size"
 
 
 class _Owned:
@@ -110,7 +117,7 @@ class ExactlyOnce:
         self._owned: _Owned | None = None
         self._last_error: KafkaError | None = None
 
-    def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:  # noqa: ARG002
+    def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
         """Send the shards that were not sent; see Delivery."""
         from pyspark.sql import functions as F
 
@@ -136,7 +143,10 @@ class ExactlyOnce:
             if result.code is not None:
                 # Another process may have gone on: read the positions again.
                 self._owned = None
-                raise typed_error(result.code, result.reason or "", result.topic)
+                error = typed_error(result.code, result.reason or "", result.topic)
+                if self._makes_batches_smaller(error):
+                    return self.send(message_rows, changes, mark)
+                raise error
         return {topic for result in results for topic in result.topics}
 
     def close(self, spark: SparkSession, messages: Sequence[ClosingMessage], mark: Mark) -> None:  # noqa: ARG002
@@ -166,8 +176,27 @@ class ExactlyOnce:
         with self._typed_errors():
             return self._partition_counts(topics)
 
+    def _makes_batches_smaller(self, error: SinkError) -> bool:
+        """Make batches no larger than a topic takes, and return True, unless they are so already.
+
+        A broker refuses a batch of small messages as it refuses one large message.
+        """
+        if not (isinstance(error, MessageRefusedError) and is_too_large(error) and error.topic):
+            return False
+        limit = self._size_max(error.topic)
+        if limit >= min(
+            int(self._settings.get(_BATCH_SIZE, BATCH_BYTES_MAX)), self._size_max(None)
+        ):
+            return False
+        _log.info("topic %s takes %d bytes: batches are as small from now on", error.topic, limit)
+        self._settings[_BATCH_SIZE] = str(limit)
+        return True
+
     def size_max(self, spark: SparkSession, topic: str | None) -> int:  # noqa: ARG002
         """Return the size in bytes of the largest message that is taken; None for any topic."""
+        return self._size_max(topic)
+
+    def _size_max(self, topic: str | None) -> int:
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
         own = int(self._settings.get("message.max.bytes", MESSAGE_BYTES_MAX))

@@ -29,6 +29,8 @@ ANY_PARTITION: Final = -1
 _FATAL: Final = "_FATAL"
 # librdkafka's default of message.max.bytes.
 MESSAGE_BYTES_MAX: Final = 1_000_000
+# That of batch.size. With 16 kB, as Java's client has, messages take several times as long.
+BATCH_BYTES_MAX: Final = 1_000_000
 _POLL_EVERY: Final = 1_000
 _PASSING: Final = frozenset(
     {

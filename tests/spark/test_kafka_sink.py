@@ -242,6 +242,27 @@ def test_records_of_refused_messages_are_set_aside_or_stop_the_pipeline(
     assert len(output.dead_letters()) == 1
 
 
+@pytest.mark.parametrize("bad_records", ["stop", "dead_letter"])
+def test_a_topic_whose_limit_is_less_than_a_batch_gets_many_small_messages(
+    output: Output, kafka_broker: str, bad_records: str
+) -> None:
+    topic = f"small-batches-{bad_records}.Orders"
+    admin = AdminClient({"bootstrap.servers": kafka_broker})
+    new = NewTopic(topic, 1, 1, config={"max.message.bytes": "65536"})
+    admin.create_topics([new])[topic].result()
+    settings = {"topic": topic, "shards": 1, "bad_records": bad_records}
+    sink = output.sink(**settings)
+    for epoch_id, count in ((1, 1_000), (2, 200)):
+        rows = [
+            insert(1_000 * epoch_id + key, at=epoch_id - 0.5, note="x" * 500)
+            for key in range(count)
+        ]
+        output.write(sink, epoch_id, *rows)
+    ids = [row["Id"] for row in changes_in(kafka_broker, topic)]
+    assert sorted(ids) == [*range(1_000, 2_000), *range(2_000, 2_200)]
+    assert output.dead_letters() == []
+
+
 def test_letters_that_are_there_are_neither_overwritten_nor_doubled(output: Output) -> None:
     """Written again by a process with the same limit, and by a former owner with another."""
     notes = {1: 10, 2: 300_000, 3: 500_000}
