@@ -62,6 +62,7 @@ from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.options import hand_over
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.hadoop_reach import require_reachable
+from slackwater.spark_sink.output.maintenance import Maintained
 from slackwater.spark_sink.sink import CurrentRows, NeedsShapes
 from slackwater.state.models import PipelineState
 from slackwater.state.recovery_requests import take_recovery
@@ -109,6 +110,7 @@ class PipelineSupervisor:
         )
         self._recovery = replace(options.recovery, command=command)
         self._observer = observer
+        self._signalled = signalled
         spark = settings.spark
         jars = all_jars(settings.sink.spark_needs, spark.conf, spark.jars, os.environ)
         settings.sink.check_places(spark.conf, jars)
@@ -220,8 +222,14 @@ class PipelineSupervisor:
                 self._sink = make_sink(self.settings)
             _log.info("stopped", pipeline=self.name)
         if self._has_ended:
+            self._finish_maintenance()
             stop = other_command(self._recovery.command, "rescan --stop")
             refuse_rescans_left(self.settings, self.store, stop)
+
+    def _finish_maintenance(self) -> None:
+        """Wait for a round of the output's maintenance, unless the process is asked to end."""
+        if isinstance(self._sink, Maintained):
+            self._sink.maintenance.wait(self._signalled.is_set)
 
     def _take_spark(self, shared: SharedSpark) -> None:
         """Take a session of the process's Spark, which may have been started again."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater.spark_sink.output.maintenance import Maintenance
 from slackwater.spark_sink.sink import EpochSummary
 
 if TYPE_CHECKING:
@@ -28,7 +29,13 @@ class LatestEpoch:
 
 
 class EpochFiles(Protocol):
-    """The epochs of one output, each with files of its own."""
+    """The epochs of one output, each with files of its own.
+
+    Attributes:
+        maintenance: of the output.
+    """
+
+    maintenance: Maintenance
 
     def take_over(self, spark: SparkSession, logged: Callable[[], datetime | None]) -> LatestEpoch:
         """Let no former owner publish any more; return the latest epoch.

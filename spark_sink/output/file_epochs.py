@@ -62,7 +62,7 @@ class FileEpochs:
         self._written: dict[int, tuple[str, Sequence[WrittenFile]]] = {}
         self._policy = policy
         self._compaction = EpochCompaction(place, self._log)
-        self._maintenance = Maintenance(self._maintain, policy.every_s)
+        self.maintenance = Maintenance(self._maintain, policy.every_s)
 
     def take_over(self, spark: SparkSession, logged: Callable[[], datetime | None]) -> LatestEpoch:
         """Add a commit of this process; see EpochFiles.
@@ -73,7 +73,9 @@ class FileEpochs:
         with self._place.translating():
             self._place.prepare(spark)
             self._place.require_commits()
-        return self._log.take_over(logged)
+        latest = self._log.take_over(logged)
+        self.maintenance.take_over(latest.low_watermark)
+        return latest
 
     def for_scan(self) -> FileEpochs:
         """Return the same for an initial scan; see EpochFiles."""
@@ -117,7 +119,7 @@ class FileEpochs:
         owner, written = self._written[epoch_id]
         self._log.publish(written, low_watermark, owner=owner, line=line, chunk=chunk)
         if chunk is None:
-            self._maintenance.begin_if_due(spark, lambda: [self._place.path])
+            self.maintenance.begin_if_due(spark, lambda: [self._place.path])
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
         """Remove a staged epoch."""

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ class MaintenancePolicy:
 NO_MAINTENANCE: Final = MaintenancePolicy()
 # The part of the interval that counts as over when a process begins.
 _FIRST_AFTER: Final = 0.9
+_POLL_S: Final = 0.1
 
 
 class Maintenance:
@@ -55,6 +57,20 @@ class Maintenance:
         self._last_s = time.monotonic() - _FIRST_AFTER * (every_s or 0.0)
         self._round: threading.Thread | None = None
 
+    def take_over(self, last: datetime | None) -> None:
+        """Have a round begin at once if none of an earlier process has begun in this interval.
+
+        Intervals are those of the clock, such as the hours of a day, and the first process that
+        writes in one does its round. So short ones do it, too, and no more often than a long one.
+
+        Args:
+            last: the low watermark of the last epoch before this process; None without one.
+        """
+        if self._every_s and last is not None:
+            last_interval = last.timestamp() // self._every_s
+            if last_interval < time.time() // self._every_s:
+                self._last_s = float("-inf")
+
     @property
     def is_due(self) -> bool:
         """Whether the interval has passed since the last round, which has ended."""
@@ -75,10 +91,10 @@ class Maintenance:
             )
             self._round.start()
 
-    def wait(self) -> None:
-        """Wait until a round that has begun is over."""
-        if self._round is not None:
-            self._round.join()
+    def wait(self, is_given_up: Callable[[], bool] = lambda: False) -> None:
+        """Wait until a round that has begun is over, or the wait is given up."""
+        while self._round is not None and self._round.is_alive() and not is_given_up():
+            self._round.join(_POLL_S)
 
     def _run(self, spark: SparkSession, paths: Callable[[], Iterable[str]]) -> None:
         """Do a round; a failed step is tried again in the next one."""
@@ -91,6 +107,13 @@ class Maintenance:
                         _log.debug("%s was maintained in %.1f s", path, time.monotonic() - begun_s)
         finally:
             self._last_s = time.monotonic()
+
+
+@runtime_checkable
+class Maintained(Protocol):
+    """A sink that maintains its output beside the epochs."""
+
+    maintenance: Maintenance
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class TableEpochs:
         self._preparation = preparation
         self._partition_by = tuple(partition_by)
         self._policy = policy
-        self._maintenance = Maintenance(self._maintain, policy.every_s)
+        self.maintenance = Maintenance(self._maintain, policy.every_s)
         # Of all epochs; it costs a call to the JVM.
         self._schema: pa.Schema | None = None
         self._written: dict[int, Sequence[WrittenFile]] = {}
@@ -74,7 +74,9 @@ class TableEpochs:
         version = self._commits.last_version(self._commits.application)
         if version is None:
             return LatestEpoch()
-        return LatestEpoch(us_to_datetime(version), self._commits.last_line())
+        last = us_to_datetime(version)
+        self.maintenance.take_over(last)
+        return LatestEpoch(last, self._commits.last_line())
 
     def for_scan(self) -> TableEpochs:
         """Return the same for an initial scan; see EpochFiles."""
@@ -126,7 +128,7 @@ class TableEpochs:
         files = data_files(self._files, written)
         self._commits.append(files, application, version, line)
         self._files.discard([])
-        self._maintenance.begin_if_due(spark, lambda: [self._commits.path])
+        self.maintenance.begin_if_due(spark, lambda: [self._commits.path])
 
     def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
         """Remove the files of an epoch that is not committed."""

@@ -29,6 +29,7 @@ class FileChangelog(LoggedScans):
 
     def __init__(self, files: EpochFiles, watermarks: WatermarkLog) -> None:
         self._files = files
+        self.maintenance = files.maintenance
         self._scanned = files.for_scan()
         self._watermarks = watermarks
 

@@ -188,7 +188,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         self._path = tables.root or place.path
         self._format = tables
         self._policy = policy
-        self._maintenance = Maintenance(self._maintain, policy.every_s)
+        self.maintenance = Maintenance(self._maintain, policy.every_s)
         retention = tables.retention_properties(policy.keep_s)
         self._properties = {**retention, **(properties or {})}
         self._dead_letters = DeadLetters(
@@ -220,6 +220,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         of_log = output_position(
             self._watermarks.last(), committed, is_one_commit=self._format.is_one_commit
         )
+        self.maintenance.take_over(of_log.complete)
         return replace(of_log, has_tables=bool(existing))
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
@@ -338,7 +339,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
         def paths() -> list[str]:
             return [self._place(name) for name in self._existing_tables(spark)]
 
-        self._maintenance.begin_if_due(spark, paths)
+        self.maintenance.begin_if_due(spark, paths)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:
         table = table_of(posixpath.basename(path))

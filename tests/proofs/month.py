@@ -220,7 +220,7 @@ class Month:
 
 def _maintenance(sink: Sink) -> Maintenance:
     of: Any = sink._files if isinstance(sink, FileChangelog) else sink
-    maintenance: Maintenance = of._maintenance
+    maintenance: Maintenance = of.maintenance
     return maintenance
 
 

@@ -159,7 +159,7 @@ class Proof:
     def maintain(self) -> Counts:
         """Compact the table, and remove what that replaced; return the requests per epoch."""
         of_sink: Any = getattr(self._place.sink, "_files", self._place.sink)
-        maintenance = of_sink._maintenance
+        maintenance = of_sink.maintenance
         with counting(self._place, self._written) as counts:
             for policy in (MaintenancePolicy(0.0, None), MaintenancePolicy(0.0, 0.0)):
                 of_sink._policy, maintenance._every_s = policy, policy.every_s

@@ -174,7 +174,7 @@ def test_epochs_are_compacted_beside_the_pipeline(
     monkeypatch.setattr("slackwater.spark_sink.output.maintenance.Maintenance.is_due", True)
     for epoch in (1, 2, 3, 86_400):
         write(session, sink, epoch, *of_two_tables(epoch))
-        sink._files._maintenance.wait()  # type: ignore[attr-defined]
+        sink._files.maintenance.wait()  # type: ignore[attr-defined]
     large = [name for name in store.names("many/epoch=") if COMPACTED in name]
     assert len(large) == 1
     client = open_object_store(store.path, store.options)

@@ -221,14 +221,14 @@ def test_the_table_is_compacted_and_can_be_read_meanwhile(
     monkeypatch.setattr("slackwater.spark_sink.output.maintenance.Maintenance.is_due", True)
     before = set(place.files(name))
     write(session, sink, 4, *of_two_tables(4))
-    sink._files._maintenance.wait()  # type: ignore[attr-defined]
+    sink._files.maintenance.wait()  # type: ignore[attr-defined]
     # Of two tables, at one date.
     assert len(place.files(name)) == (2 if partition_by else 1)
     assert place.count(name) == 8
     # A reader may have begun with them.
     assert before <= set(names_of_all(place, name))
     write(session, sink, 5, *of_two_tables(5))
-    sink._files._maintenance.wait()  # type: ignore[attr-defined]
+    sink._files.maintenance.wait()  # type: ignore[attr-defined]
     assert place.count(name) == 10
 
 

@@ -52,7 +52,7 @@ class Epochs:
             summary = sink.stage(epoch, number)
             at = START + timedelta(seconds=number)
             sink.publish(self._session, number, summary, at)
-            sink._maintenance.wait()
+            sink.maintenance.wait()
             assert sink.position(self._session) == OutputPosition(
                 at, None, "orders", has_tables=True
             )
@@ -273,3 +273,19 @@ def test_a_scan_comes_first_as_inserts_and_files_are_compacted(
     assert last["before"] == {"Id": 1, "A": "a1"}
     assert epochs.rows("Empty") == []
     assert epochs.files(session) == 1
+
+
+@FORMATS
+def test_runs_of_an_epoch_each_are_compacted_and_keep_few_versions(
+    epochs: Epochs, session: SparkSession
+) -> None:
+    """Each process ends before its interval has passed; all of them are in intervals of their own.
+
+    Otherwise an epoch is a file.
+    """
+    policy = MaintenancePolicy(every_s=3_600.0, keep_s=3_600.0)
+    for key in range(2 * CHUNKS):
+        row = record("INSERT", [({"Id": str(key)}, {}, {})], {"Id": "INT64"}, at=key)
+        epochs.write(row, policy=policy)
+    assert len(epochs.rows()) == 2 * CHUNKS
+    assert epochs.files(session) < CHUNKS

@@ -11,6 +11,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from slackwater.pipeline.supervisor import PipelineSupervisor
+from slackwater.spark_sink.output.maintenance import Maintenance
 
 K8S = "k8s://https://kubernetes.default.svc"
 _SECONDS_MAX = 60
@@ -90,3 +91,24 @@ def test_a_standby_says_so_when_its_spark_is_warm(
     while not supervisor.stands_by and time.monotonic() < until:
         time.sleep(0.01)
     assert supervisor.stands_by
+
+
+def test_a_pipeline_that_has_ended_waits_for_its_maintenance_but_not_after_a_signal() -> None:
+    supervisor = supervisor_with(K8S, 0)
+    may_end, rounds = threading.Event(), list[str]()
+
+    def maintain(_: Any, path: str) -> None:
+        assert may_end.wait(_SECONDS_MAX)
+        rounds.append(path)
+
+    maintenance = Maintenance(maintain, every_s=0.0)
+    maintenance.begin_if_due(cast(Any, None), lambda: ["output"])
+    supervisor._sink = cast(Any, SimpleNamespace(maintenance=maintenance))
+    supervisor._signalled = threading.Event()
+    supervisor._signalled.set()
+    supervisor._finish_maintenance()
+    assert rounds == []
+    supervisor._signalled.clear()
+    may_end.set()
+    supervisor._finish_maintenance()
+    assert rounds == ["output"]

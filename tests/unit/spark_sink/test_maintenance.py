@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.output import maintenance as module
 from slackwater.spark_sink.output.maintenance import Maintenance
 
 SPARK: Any = object()
@@ -61,4 +64,45 @@ def test_what_fails_is_named_and_the_others_are_maintained(
     maintenance.begin_if_due(SPARK, unlisted)
     maintenance.wait()
     assert "the output was not maintained: no such folder" in caplog.text
+    assert maintenance.is_due
+
+
+@pytest.mark.parametrize("minutes", [5, 90])
+def test_runs_too_short_for_the_interval_do_a_round_in_each(
+    minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from cron: each is a process of its own, which writes an epoch or two."""
+    clock = {"now_s": 1_800_000_000.0}
+    monkeypatch.setattr(
+        module,
+        "time",
+        SimpleNamespace(time=lambda: clock["now_s"], monotonic=lambda: clock["now_s"]),
+    )
+    rounds: list[float] = []
+    last = None
+    for _ in range(24 * 60 // minutes):
+        maintenance = Maintenance(lambda *_: rounds.append(clock["now_s"]), every_s=3_600.0)
+        maintenance.take_over(last)
+        for _ in range(2):
+            clock["now_s"] += 1
+            last = datetime.fromtimestamp(clock["now_s"], UTC)
+            maintenance.begin_if_due(SPARK, lambda: ["output"])
+            maintenance.wait()
+        clock["now_s"] += 60 * minutes
+    per_day = min(24, 24 * 60 // minutes)
+    assert per_day - 1 <= len(rounds) <= per_day + 1
+
+
+def test_a_wait_for_a_round_can_be_given_up() -> None:
+    may_end = threading.Event()
+
+    def maintain(*_: Any) -> None:
+        assert may_end.wait(60)
+
+    maintenance = Maintenance(maintain, every_s=0.0)
+    maintenance.begin_if_due(SPARK, lambda: ["a"])
+    maintenance.wait(lambda: True)
+    assert not maintenance.is_due
+    may_end.set()
+    maintenance.wait()
     assert maintenance.is_due
