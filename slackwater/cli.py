@@ -82,6 +82,7 @@ def init(
     instance: options.SourceOption = None,
     database: options.SourceOption = None,
     change_stream: options.SourceOption = None,
+    table: options.BigtableName = None,
     source: options.SourceValues = None,
     sink: options.SinkName = None,
     path: options.NewPath = None,
@@ -94,7 +95,11 @@ def init(
     from slackwater.commands import init as commands
 
     names = _present(
-        project=project, instance=instance, database=database, change_stream=change_stream
+        project=project,
+        instance=instance,
+        database=database,
+        change_stream=change_stream,
+        table=table,
     )
     init_options = commands.InitOptions(
         config, names, source or (), sink, pipeline, path, kafka_servers, force

@@ -32,6 +32,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.quoting import identifier
 from slackwater.scheduler.notebook_options import checked
 from slackwater.scheduler.source_settings import (
+    BigtableSettings,
     StreamSettings,
     require_pipeline_name,
 )
@@ -44,6 +45,7 @@ from slackwater.spark_sink.sql.rebuild_view import DEFAULT_VALUE_CAPTURE_TYPE
 Prompt = Callable[[str, Sequence[str], str | None], str]
 
 _NAMES: Final = ("project", "instance", "database")
+_OF_BIGTABLE: Final = ("parquet", "json", "orc", "delta", "iceberg")
 _DEFAULT_SINK: Final = "parquet"
 # Another pipeline of this machine may have the first one.
 _PORTS: Final = range(8080, 8100)
@@ -58,7 +60,8 @@ class InitOptions:
 
     Attributes:
         file: the file to write.
-        names: project, instance, database and change_stream, those that were named.
+        names: project, instance, database and change_stream, or table for one of Bigtable's; those
+            that were named.
         source: more of the section source, each as KEY=VALUE.
         sink: a key of SINKS; None to ask, or for parquet.
         pipeline: the pipeline's name; None for one like the change stream's.
@@ -80,7 +83,7 @@ class InitOptions:
 def init(
     options: InitOptions, prompt: Prompt | None, environ: Mapping[str, str] = os.environ
 ) -> NewPipeline:
-    """Ask Spanner for its change streams, and write a settings file.
+    """Ask Spanner for its change streams, or Bigtable for a table, and write a settings file.
 
     Args:
         options: those of the command line.
@@ -93,11 +96,15 @@ def init(
         OptionError, EndpointError: a value for the source is wrong.
         NoChangeStreamError: the database has no change stream, or not the named one.
         SinkError: the sink can't use the change stream's value capture type.
-        ReaderError: Spanner can't be read.
+        ReaderError: Spanner or Bigtable can't be read, or the table has no change stream.
     """
     _require_valid(options)
     sink = _sink(options, prompt)
     _require_places(sink, options.path, environ)
+    if "table" in options.names:
+        pipeline = _of_bigtable(options, sink, prompt, environ)
+        _write(options, settings_text(pipeline, file_name=str(options.file)))
+        return pipeline
     names = _names(options.names, prompt)
     servers = _servers(sink, options.servers, prompt)
     more = source_values(options.source)
@@ -126,6 +133,33 @@ def init(
     _require_capture(pipeline, streams[name])
     _write(options, settings_text(pipeline, file_name=str(options.file)))
     return pipeline
+
+
+def _of_bigtable(
+    options: InitOptions, sink: str, prompt: Prompt | None, environ: Mapping[str, str]
+) -> NewPipeline:
+    """Return the values of a new file for a table of Bigtable's."""
+    from slackwater.reader.bigtable.service import BigtableService
+    from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
+
+    if sink not in _OF_BIGTABLE:
+        raise SettingsError(
+            f"--sink {sink} does not go with --table.", f"Use one of {', '.join(_OF_BIGTABLE)}"
+        )
+    wrong = [name for name in ("database", "change_stream") if name in options.names]
+    if wrong:
+        raise SettingsError(
+            f"--table and --{wrong[0].replace('_', '-')} do not go together.",
+            "A table is Bigtable's, a database Spanner's",
+        )
+    names = {**_names(options.names, prompt, _NAMES[:2]), "table": options.names["table"]}
+    more = source_values(options.source, BigtableSettings)
+    table = checked(BigtableSettings, {**more, **names}).address(environ)
+    with closing(BigtableService(table)) as service:
+        retention = retention_text(BigtableSource(service).retention_ns())
+    name = options.pipeline or _name_like(table.table)
+    path, port = options.path or f"out/{name}", _free_port()
+    return NewPipeline(name, table, more, f"kept {retention}", (), sink, path, port=port)
 
 
 def prompt_at_terminal(name: str, values: Sequence[str], default: str | None) -> str:
@@ -250,16 +284,18 @@ def _sink(options: InitOptions, prompt: Prompt | None) -> str:
     return sink
 
 
-def _names(names: Mapping[str, str], prompt: Prompt | None) -> dict[str, str]:
-    missing = [name for name in _NAMES if name not in names]
+def _names(
+    names: Mapping[str, str], prompt: Prompt | None, needed: Sequence[str] = _NAMES
+) -> dict[str, str]:
+    missing = [name for name in needed if name not in names]
     if missing and prompt is None:
         flags = [f"--{name}" for name in missing]
         raise SettingsError(
             f"missing: {', '.join(flags)}.",
-            "Name the database with --project, --instance, --database",
+            f"Name it with {', '.join(f'--{name}' for name in needed)}",
         )
     asked = {name: prompt(name.capitalize(), (), None) for name in missing if prompt is not None}
-    return {name: names.get(name) or asked[name] for name in _NAMES}
+    return {name: names.get(name) or asked[name] for name in needed}
 
 
 def _servers(sink: str, servers: str | None, prompt: Prompt | None) -> str:

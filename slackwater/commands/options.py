@@ -80,6 +80,9 @@ KafkaServers = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the settings file.")]
 WithCheck = Annotated[bool, typer.Option("--check", help="Then check it, as `check` does.")]
+BigtableName = Annotated[
+    str | None, typer.Option("--table", help="A table of Bigtable's, in place of a database.")
+]
 SourceOption = Annotated[str | None, typer.Option(help="Asked for on a terminal, if it is needed.")]
 
 # run

@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
+from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.spark_sink.formats import DUCKLAKE
 from slackwater.spark_sink.output.object_store import is_object_store
@@ -129,7 +130,7 @@ class NewPipeline:
 
     Attributes:
         name: the pipeline's.
-        source: the change stream.
+        source: the change stream, or the table of Bigtable's.
         source_values: more keys of the section source, with their values.
         stream_text: the properties of the change stream, for people.
         tables: full names of the tables that it watches.
@@ -140,7 +141,7 @@ class NewPipeline:
     """
 
     name: str
-    source: ChangeStream
+    source: ChangeStream | BigtableTable
     source_values: Mapping[str, str]
     stream_text: str
     tables: Sequence[str]
@@ -187,14 +188,7 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
         "The pipeline's name in the metadata store, the log and the metrics. Do not change it:"
         " another name is another pipeline.",
     )
-    yield _Entry(("source", "project"), source.project, "The database.")
-    yield _Entry(("source", "instance"), source.instance)
-    yield _Entry(("source", "database"), source.database)
-    yield _Entry(
-        ("source", "change_stream"),
-        source.change_stream,
-        f"The change stream: {pipeline.stream_text}. It watches {_listed(pipeline.tables)}.",
-    )
+    yield from _source_entries(pipeline)
     for name, value in pipeline.source_values.items():
         yield _Entry(("source", name), value)
     yield _Entry(
@@ -210,7 +204,8 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
         )
     # SQLite needs a file of this machine.
     folder = pipeline.name if "://" in path else path
-    values = sink_values(pipeline.sink, path, pipeline.servers, source, folder)
+    stream = source if isinstance(source, ChangeStream) else None
+    values = sink_values(pipeline.sink, path, pipeline.servers, stream, folder)
     comments = _sink_comments(sink)
     for name, value in values.items():
         yield _Entry(("sink", name), value, comments[name])
@@ -223,6 +218,26 @@ def _entries(pipeline: NewPipeline) -> Iterator[_Entry]:
         ("http", "listen"),
         f"127.0.0.1:{pipeline.port}",
         "The page, its API, the metrics and the probes. Remove both lines to switch them off.",
+    )
+
+
+def _source_entries(pipeline: NewPipeline) -> Iterator[_Entry]:
+    """Yield the keys that name the source."""
+    source = pipeline.source
+    if isinstance(source, BigtableTable):
+        yield _Entry(("source", "kind"), "bigtable")
+        yield _Entry(("source", "project"), source.project)
+        yield _Entry(("source", "instance"), source.instance)
+        text = f"The table: its change stream is {pipeline.stream_text}."
+        yield _Entry(("source", "table"), source.table, text)
+        return
+    yield _Entry(("source", "project"), source.project, "The database.")
+    yield _Entry(("source", "instance"), source.instance)
+    yield _Entry(("source", "database"), source.database)
+    yield _Entry(
+        ("source", "change_stream"),
+        source.change_stream,
+        f"The change stream: {pipeline.stream_text}. It watches {_listed(pipeline.tables)}.",
     )
 
 
