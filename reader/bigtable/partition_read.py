@@ -30,7 +30,9 @@ from slackwater.reader.bigtable.service import (
     to_reader_error,
 )
 from slackwater.reader.errors import ReaderError, UnavailableError
+from slackwater.reader.query.receive_turns import ReceiveTurn
 from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
+from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of
 from slackwater.timestamp import ms_to_seconds, seconds_to_ms
 
@@ -41,7 +43,6 @@ _ATTEMPTS_MAX: Final = 15
 _WAIT = wait_random_exponential(multiplier=0.05, max=8)
 # The statuses of a stream that ended as it should: at its end time, or with its partition.
 _ENDS: Final = (grpc.StatusCode.OK.value[0], grpc.StatusCode.OUT_OF_RANGE.value[0])
-_BATCH_ROWS_MAX: Final = 4_096
 _BATCH_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -101,6 +102,7 @@ class PartitionRead:
         self._deliver = deliver
         self._is_of_end = is_last
         self._rows = ChangeRows(str(read.partition))
+        self._batch_bytes = 0
         self._needs_token = read.needs_token(end_us)
         self._has_end = not (is_last or self._needs_token)
         self._token: str | None = None
@@ -177,18 +179,22 @@ class PartitionRead:
         end_us = self._end_us if self._has_end else None
         self._call = call = self._service.read(self._read, self._token, end_us, self._heartbeat_ms)
         WATCHDOG.add(self)
+        turn, messages = ReceiveTurn(), fast_messages(call)
         try:
             if self._cancelled.is_set():
                 call.cancel()
-            self._waiting_since_s = time.monotonic()
-            for message in call:
-                self._waiting_since_s = None
-                if self._is_last(ChangeMessage.FromString(message)):
+            self._waiting_since_s = since_s = time.monotonic()
+            for message in messages:
+                self._waiting_since_s, now_s = None, time.monotonic()
+                turn.note(since_s, now_s, len(message))
+                self._batch_bytes += len(message)
+                if self._is_last(ChangeMessage.FromString(message), now_s):
                     return None
-                self._waiting_since_s = time.monotonic()
+                self._waiting_since_s = since_s = time.monotonic()
         except (*CALL_ERRORS, UnavailableError) as error:
             return error
         finally:
+            turn.release()
             self._waiting_since_s = None
             WATCHDOG.remove(self)
             call.cancel()
@@ -198,32 +204,31 @@ class PartitionRead:
             "Try again later",
         )
 
-    def _is_last(self, message: Any) -> bool:
-        """Take a message; return whether the read ends with it."""
+    def _is_last(self, message: Any, now_s: float) -> bool:
+        """Take a message that came at a time; return whether the read ends with it."""
         match message.WhichOneof("stream_record"):
             case "data_change":
                 change = message.data_change
-                if self._rows.add(change):
+                if (watermark_us := self._rows.add(change)) is not None:
                     self._token = change.token
-                    self._advance(change.estimated_low_watermark.ToMicroseconds())
-                    self._advanced_s = time.monotonic()
-                    if len(self._rows) >= _BATCH_ROWS_MAX or (
-                        self._rows.size_bytes >= _BATCH_BYTES_MAX
-                    ):
+                    self._advanced_s = now_s
+                    self._advance(watermark_us, now_s)
+                    if self._batch_bytes >= _BATCH_BYTES_MAX:
                         self._hand_over()
                 return False
             case "heartbeat":
                 self._token = message.heartbeat.continuation_token.token
-                self._advance(message.heartbeat.estimated_low_watermark.ToMicroseconds())
+                watermark_us = message.heartbeat.estimated_low_watermark.ToMicroseconds()
+                self._advance(watermark_us, now_s)
                 return self._has_reached_end()
             case "close_stream":
                 return self._is_end(message.close_stream)
         return False
 
-    def _advance(self, watermark_us: int) -> None:
+    def _advance(self, watermark_us: int, now_s: float) -> None:
         if self._watermark_us is None or watermark_us > self._watermark_us:
             self._watermark_us = watermark_us
-            self._advanced_s = time.monotonic()
+            self._advanced_s = now_s
 
     def _has_reached_end(self) -> bool:
         """Return whether a heartbeat ends the read: it is at its end, or does not get there."""
@@ -267,6 +272,7 @@ class PartitionRead:
         )
 
     def _hand_over(self) -> None:
+        self._batch_bytes = 0
         if len(self._rows):
             batch = self._rows.taken_batch(self._end_us)
             if self._is_of_end:

@@ -37,6 +37,7 @@ from slackwater.reader.transport.channels import (
     ChannelCredentials,
     channel_options,
 )
+from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of, details_of
 from slackwater.timestamp import us_to_ns
 
@@ -52,7 +53,7 @@ _Table: Final = type(Table.pb(Table()))
 _DATA: Final = "/google.bigtable.v2.Bigtable/"
 _GET_TABLE: Final = "/google.bigtable.admin.v2.BigtableTableAdmin/GetTable"
 _CALL_SECONDS_MAX: Final = 30.0
-_CHANNEL_OPTIONS: Final = channel_options(2 * 1024 * 1024)
+_CHANNEL_OPTIONS: Final = (*channel_options(2 * 1024 * 1024), *FAST_STREAM_OPTIONS)
 # The same request would get the same answer in a moment.
 _REFUSALS: Final = frozenset(
     {
