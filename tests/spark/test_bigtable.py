@@ -20,7 +20,9 @@ import pyarrow.orc as orc
 import pytest
 import yaml
 
+from slackwater.config.load import load_pipelines
 from slackwater.demo.service import Service
+from slackwater.errors import SettingsError
 from slackwater.timestamp import datetime_to_ns, format_rfc3339, us_to_ns
 from tests.support.command_line import slackwater
 from tests.support.read_tables import rows_at
@@ -125,6 +127,69 @@ def test_a_store_that_was_lost_is_refused_and_the_remedy_loses_nothing(
     assert slackwater(*shlex.split(remedy)).returncode == 0
     landed = Counter(rows_of("parquet", tmp_path / "out"))
     assert landed.keys() == set(map(landed_as, history.changes))
+
+
+def test_init_writes_a_file_that_check_finds_right(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", host)
+    names = ("--project", "project", "--instance", "instance", "--table", "table")
+    done = slackwater("init", *names, "--check")
+    assert done.returncode == 0, done.stderr
+    assert "kept for 7 d" in done.stdout
+    [settings] = load_pipelines(Path("slackwater.yaml"), {})
+    assert (settings.pipeline, settings.source.kind, settings.sink.format) == (
+        *("table", "bigtable", "parquet"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--sink", "mirror"), "Use one of parquet, json, orc, delta, iceberg"),
+        (("--database", "shop"), "--table and --database do not go together"),
+        (("--source", "priority=low"), "priority: unknown key"),
+    ],
+)
+def test_init_refuses_what_does_not_go_with_a_table(
+    options: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("--project", "project", "--instance", "instance", "--table", "table")
+    done = slackwater("init", *names, *options)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"sink": {"kind": "mirror", "format": "delta"}}, "goes with sink.kind changelog"),
+        ({"sink": {"envelope": "flat"}}, "with the envelope record"),
+        ({"sink": {"partition_by": "table_name"}}, "goes with sink.kind changelog"),
+        ({"filter": {"tables": "t"}}, "filter is for Spanner's changes"),
+        ({"epoch": {"reading": "continuous"}}, "continuous does not go with source.kind bigtable"),
+        ({"source": {"kind": "bigtables"}}, "Input should be 'spanner' or 'bigtable'"),
+        ({"source": {"database": "d"}}, "source.database: unknown key"),
+    ],
+)
+def test_settings_that_do_not_go_with_bigtable_are_refused(
+    values: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "slackwater.yaml"
+    places = {"path": str(tmp_path / "out"), "checkpoint": str(tmp_path / "checkpoint")}
+    whole = {
+        "pipeline": "clicks",
+        **values,
+        "source": {**source("localhost:1"), **values.get("source", {})},
+        "sink": {**places, **values.get("sink", {})},
+    }
+    file.write_text(yaml.safe_dump(whole))
+    with pytest.raises(SettingsError) as refused:
+        load_pipelines(file, {})
+    assert said in refused.value.message
 
 
 def middle_of(shape: Shape) -> str:

@@ -40,6 +40,9 @@ TESTS: Final = {
     "init": "tests/emulator/test_init.py::test_of_several_streams_one_is_named_or_asked_for",
     "init --check --database --instance --project --sink": _QUICK_START,
     "init --check --database --instance --path --project --sink": _QUICK_START,
+    "init --check --instance --project --table": (
+        "tests/spark/test_bigtable.py::test_init_writes_a_file_that_check_finds_right"
+    ),
     "jars": (
         "tests/spark/test_connectors.py::test_a_mirror_and_its_checkpoint_need_nothing_but_the_path"
     ),
