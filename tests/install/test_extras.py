@@ -54,6 +54,12 @@ for folder, modules in json.loads(sys.argv[1]).items():
     status = os.waitpid(process, 0)[1]
     Path(folder, "code").write_text(str(os.waitstatus_to_exitcode(status)))
 """
+IN_BIGTABLE = {
+    "kind": "bigtable",
+    "project": "shop-prod",
+    "instance": "instance",
+    "table": "clicks",
+}
 # What makes a pipeline need an extra.
 NEEDING: dict[str, dict[str, Any]] = {
     "spark": {},
@@ -62,6 +68,7 @@ NEEDING: dict[str, dict[str, Any]] = {
     "kafka": {"sink": SINK | {"kind": "kafka", "options": {"kafka.bootstrap.servers": "k:1"}}},
     "pubsub": {"sink": SINK | {"kind": "pubsub", "project": "orders"}},
     "bigquery": {"sink": SINK | {"format": "bigquery", "path": "bq://shop-prod/lake"}},
+    "bigtable": {"source": IN_BIGTABLE},
     "ducklake": {"sink": SINK | {"kind": "mirror", "format": "ducklake"}},
     "postgres": {"state": {"url": "postgresql+psycopg://u@h/d"}},
     "spanner-store": {"state": {"url": "spanner+spanner:///projects/p/instances/i/databases/d"}},
