@@ -55,8 +55,9 @@ _VALUE: Final = bytes(range(100))
 # As many reads as a task of a pipeline has at once.
 _AT_ONCE: Final = 16
 _SECOND_US: Final = 1_000_000
-# To make the history, and to start Spark.
-_START_S: Final = 90
+# To make the history, and then to start Spark.
+_MAKE_US: Final = 45 * _SECOND_US
+_START_US: Final = 45 * _SECOND_US
 _CATCH_UP_S_MAX: Final = 600
 
 
@@ -89,7 +90,8 @@ class Load:
     def history(self) -> History:
         """Return the changes and tablets."""
         borders = [b"", *(b"%06d" % number for number in range(1, self.tablets)), b""]
-        tablets = tuple(Tablet(*keys, self.start_us) for keys in pairwise(borders))
+        created_us = self.start_us - _START_US
+        tablets = tuple(Tablet(*keys, created_us) for keys in pairwise(borders))
         return History([self._change(i) for i in range(self.changes)], tablets)
 
     def _change(self, number: int) -> Change:
@@ -207,7 +209,7 @@ def measure_whole(load: Load) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, bigtable_process(load.history) as host:
         folder = Path(name)
         service = Service(_settings(load, folder), folder, {**os.environ, **_emulator(host)})
-        time.sleep(max(0, (load.start_us - now_us()) / 1e6 - _START_S / 2))
+        time.sleep(max(0, (load.start_us - _START_US - now_us()) / 1e6))
         before = cpu_seconds()
         service.start()
         try:
@@ -243,7 +245,7 @@ def _settings(load: Load, folder: Path) -> dict[str, Any]:
             "project": project,
             "instance": instance,
             "table": table,
-            "start": format_rfc3339(us_to_ns(load.start_us)),
+            "start": format_rfc3339(us_to_ns(load.start_us - _START_US)),
         },
         "sink": {"path": str(folder / "changes"), "checkpoint": str(folder / "checkpoint")},
         "state": {"url": f"sqlite:///{folder / 'state.db'}"},
@@ -267,7 +269,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     start_us = now_us() // _SECOND_US * _SECOND_US
-    start_us += (_START_S if options.whole else -2 * options.seconds) * _SECOND_US
+    start_us += _MAKE_US + _START_US if options.whole else -2 * options.seconds * _SECOND_US
     load = Load(start_us, options.seconds, options.rate, options.tablets)
     if options.whole:
         tell(measure_whole(load), options.json)

@@ -29,7 +29,7 @@ def first_watermark_ns(start: str | int, source: ReadableSource) -> int:
     start_ns = int(start)
     if start_ns > clock_ns:
         raise StartInFutureError(
-            f"the start {format_rfc3339(start_ns + HALF_MICROSECOND_NS)} lies after Spanner's"
+            f"the start {format_rfc3339(start_ns + HALF_MICROSECOND_NS)} lies after the source's"
             f" clock, {format_rfc3339(clock_ns)}.",
             "Use start: now, or an earlier time",
         )

@@ -89,7 +89,7 @@ def test_the_cut_holds_what_was_committed_at_its_start_and_at_its_end() -> None:
         (
             {"start": format_rfc3339(CLOCK_NS + 1_000), "end": "2999-01-01T00:00:00Z"},
             StartInFutureError,
-            "lies after Spanner's clock",
+            "lies after the source's clock",
         ),
         (
             {"start": "earliest", "end": format_rfc3339(1_000_000)},
