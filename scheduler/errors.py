@@ -87,6 +87,6 @@ class PositionsLostError(SchedulerError, UserError):
     def __init__(self, pipeline: str, low_watermark: str) -> None:
         super().__init__(
             f"the metadata store has no positions of pipeline {pipeline!r} at {low_watermark}.",
-            "Restore it. Or go on by time: `slackwater run --from-watermark last`; changes about"
-            " that time may then come twice",
+            "Restore it. Or go on by time: `slackwater run --from-watermark last`. Changes of the"
+            " minute before then come twice, and a partition that was further behind lacks some",
         )

@@ -118,10 +118,9 @@ def prune(
 
 def count_alive(store: Store, pipeline: str, watermark_ns: int) -> int:
     """Return how many partitions a pipeline has at a low watermark, alive or waiting."""
-    of_bigtable = count_partitions(store, pipeline)
-    if of_bigtable is not None:
-        return of_bigtable
-    return len(lineage.unfinished(store.partitions(pipeline), watermark_ns))
+    partitions = store.partitions(pipeline)
+    by_state = count_by_state(store, pipeline, partitions, watermark_ns)
+    return by_state.total() - by_state[PartitionState.FINISHED]
 
 
 def count_by_state(
@@ -135,10 +134,9 @@ def count_by_state(
         partitions: those of the store.
         watermark_ns: the low watermark.
     """
-    of_bigtable = count_partitions(store, pipeline)
-    if of_bigtable is not None:
-        return Counter({PartitionState.RUNNING: of_bigtable})
-    return Counter(lineage.states(partitions, watermark_ns).values())
+    if partitions:
+        return Counter(lineage.states(partitions, watermark_ns).values())
+    return Counter({PartitionState.RUNNING: count_partitions(store, pipeline) or 0})
 
 
 def _is_read(partition: Partition, plan: Plan) -> bool:

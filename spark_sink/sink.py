@@ -43,12 +43,15 @@ class OutputPosition:
         begun: the low watermark of a later epoch of which a part is visible; None if there is none.
         pipeline: the pipeline that wrote the last line of the watermark log; None without one.
         has_tables: whether there are tables of the pipeline; None for an output of another kind.
+        committed: the low watermark of the last commit; None without one, or if none is known. An
+            epoch without rows may be complete without one.
     """
 
     complete: datetime | None
     begun: datetime | None
     pipeline: str | None
     has_tables: bool | None = None
+    committed: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ def restart_at(
     """Make a low watermark the pipeline's position, regardless of the store's content.
 
     Its partitions become these, and its plans and the epochs after the low watermark are removed.
+    Positions at this low watermark stay.
     Tasks of an earlier plan fail: their plan is missing.
 
     Args:
@@ -90,7 +91,7 @@ def restart_at(
     def work(connection: sa.Connection) -> None:
         Transaction(connection).require_generation(pipeline, generation)
         replace_lineage(connection, pipeline, alive, mode)
-        forget_positions(connection, pipeline)
+        forget_positions(connection, pipeline, but_at_ns=watermark_ns)
         of_pipeline = sa.select(plans.c.plan_id).where(plans.c.pipeline == pipeline)
         delete_plans(connection, list(connection.execute(of_pipeline).scalars()))
         connection.execute(

@@ -134,7 +134,7 @@ def _raise_planned_watermark(connection: sa.Connection, plan: Plan) -> None:
 def _copy_positions(connection: sa.Connection, plan_id: str, to_plan: str) -> None:
     """Give a plan the positions of another one of its cut."""
     c = plan_positions.c
-    columns = ["task", "attempt", "partitions", "positions"]
+    columns = ["task", "number", "attempt", "partitions", "positions"]
     rows = sa.select(sa.literal(to_plan), *(c[name] for name in columns)).where(
         c.plan_id == plan_id
     )

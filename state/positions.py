@@ -20,7 +20,7 @@ from slackwater.state.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class TaskPositions:
-    """The positions that a task has left.
+    """Some of the positions that a task has left.
 
     Attributes:
         partitions: how many there are.
@@ -32,7 +32,12 @@ class TaskPositions:
 
 
 def seal_attempt(
-    store: Store, plan: Plan, task: int, attempt: str, counts: TaskCounts, read: TaskPositions
+    store: Store,
+    plan: Plan,
+    task: int,
+    attempt: str,
+    counts: TaskCounts,
+    positions_after: Sequence[TaskPositions],
 ) -> None:
     """Seal a task with the counts and positions of one attempt; a second call changes nothing.
 
@@ -48,7 +53,8 @@ def seal_attempt(
         transaction = Transaction(connection)
         transaction.require_generation(plan.pipeline, plan.generation, is_shared=True)
         if transaction.lock_task(plan, task):
-            sealed = sa.select(c.attempt).where(c.plan_id == plan.plan_id, c.task == task)
+            of_task = (c.plan_id == plan.plan_id, c.task == task)
+            sealed = sa.select(c.attempt).where(*of_task).limit(1)
             if connection.execute(sealed).scalar() != attempt:
                 raise AlreadySealedError(
                     f"task {task} of pipeline {plan.pipeline!r} was sealed by another attempt.",
@@ -57,8 +63,11 @@ def seal_attempt(
             return
         transaction.seal_task(plan.plan_id, task, counts)
         row = {"plan_id": plan.plan_id, "task": task, "attempt": attempt}
-        values = {"partitions": read.partitions, "positions": read.text}
-        connection.execute(sa.insert(plan_positions), {**row, **values})
+        rows = [
+            {**row, "number": number, "partitions": some.partitions, "positions": some.text}
+            for number, some in enumerate(positions_after)
+        ]
+        connection.execute(sa.insert(plan_positions), rows)
 
     store.write(work)
 
@@ -77,7 +86,7 @@ def confirm_positions(
 def set_positions(
     store: Store,
     pipeline: str,
-    first: TaskPositions,
+    first: Sequence[TaskPositions],
     low_watermark_ns: int,
     *,
     generation: int | None,
@@ -90,7 +99,7 @@ def set_positions(
 
     def work(connection: sa.Connection) -> None:
         Transaction(connection).require_generation(pipeline, generation)
-        _set(connection, pipeline, [first], low_watermark_ns)
+        _set(connection, pipeline, first, low_watermark_ns)
 
     store.write(work)
 
@@ -105,7 +114,7 @@ def _set(
     values = [
         {
             "pipeline": pipeline,
-            "task": number,
+            "number": number,
             "low_watermark_ns": low_watermark_ns,
             "partitions": row.partitions,
             "positions": row.text,
@@ -115,9 +124,13 @@ def _set(
     connection.execute(sa.insert(positions), values)
 
 
-def forget_positions(connection: sa.Connection, pipeline: str) -> None:
-    """Remove the positions of a pipeline."""
-    connection.execute(sa.delete(positions).where(positions.c.pipeline == pipeline))
+def forget_positions(
+    connection: sa.Connection, pipeline: str, *, but_at_ns: int | None = None
+) -> None:
+    """Remove the positions of a pipeline, but for those at a low watermark."""
+    c = positions.c
+    others = [] if but_at_ns is None else [c.low_watermark_ns != but_at_ns]
+    connection.execute(sa.delete(positions).where(c.pipeline == pipeline, *others))
 
 
 def read_positions(store: Store, pipeline: str, low_watermark_ns: int) -> list[str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from slackwater.reader.errors import DecodeError
 
@@ -153,11 +152,6 @@ class ChangeRows:
             ],
             schema=SCHEMA,
         )
-
-
-def committed_through(batch: pa.RecordBatch, end_us: int) -> pa.RecordBatch:
-    """Return the rows that were committed at or before a time, in microseconds."""
-    return batch.filter(pc.less_equal(batch["commit_timestamp"].cast(pa.int64()), end_us))
 
 
 def _entry(mutation: Any) -> Entry:

@@ -19,7 +19,7 @@ import grpc
 import pyarrow as pa
 from tenacity import RetryCallState, wait_random_exponential
 
-from slackwater.reader.bigtable.changes import ChangeRows, committed_through
+from slackwater.reader.bigtable.changes import ChangeRows
 from slackwater.reader.bigtable.positions import Closed, Position, Read
 from slackwater.reader.bigtable.service import (
     BigtableService,
@@ -43,6 +43,10 @@ _ATTEMPTS_MAX: Final = 15
 _WAIT = wait_random_exponential(multiplier=0.05, max=8)
 # The statuses of a stream that ended as it should: at its end time, or with its partition.
 _ENDS: Final = (grpc.StatusCode.OK.value[0], grpc.StatusCode.OUT_OF_RANGE.value[0])
+# Nobody reads on what is missing at the end, so replication has some time to go on.
+_WAIT_AT_END_S: Final = 60.0
+# How far this machine's clock may be ahead of Bigtable's, which refuses a start in its future.
+_AHEAD_US: Final = 60_000_000
 _BATCH_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -76,7 +80,7 @@ class PartitionRead:
         heartbeat_ms: the heartbeat interval asked of Bigtable.
         deliver: gets the rows, in commit order for each row key.
         is_last: the keys are not read on. The read ends when Bigtable's estimate has passed the
-            end, and changes that were committed after it are left out.
+            end: some changes that were committed after it may have come by then.
 
     Attributes:
         retried: how often it was opened again, by gRPC's status code.
@@ -101,7 +105,7 @@ class PartitionRead:
         self._heartbeat_ms = heartbeat_ms
         self._deliver = deliver
         self._is_of_end = is_last
-        self._rows = ChangeRows(str(read.partition))
+        self._rows = ChangeRows(read.label)
         self._batch_bytes = 0
         self._needs_token = read.needs_token(end_us)
         self._has_end = not (is_last or self._needs_token)
@@ -215,6 +219,7 @@ class PartitionRead:
                     self._advance(watermark_us, now_s)
                     if self._batch_bytes >= _BATCH_BYTES_MAX:
                         self._hand_over()
+                    return self._is_of_end and watermark_us > self._end_us
                 return False
             case "heartbeat":
                 self._token = message.heartbeat.continuation_token.token
@@ -233,11 +238,9 @@ class PartitionRead:
     def _has_reached_end(self) -> bool:
         """Return whether a heartbeat ends the read: it is at its end, or does not get there."""
         is_past = self._watermark_us is not None and self._watermark_us > self._end_us
-        if is_past or self._is_of_end:
-            return is_past
-        if self._needs_token:
+        if is_past:
             return True
-        interval_s = ms_to_seconds(self._heartbeat_ms)
+        interval_s = _WAIT_AT_END_S if self._is_of_end else ms_to_seconds(self._heartbeat_ms)
         is_over = time.time() > self._end_us / 1e6 + interval_s
         is_still = time.monotonic() - self._advanced_s >= interval_s
         self._is_stalled = is_over and is_still
@@ -275,8 +278,6 @@ class PartitionRead:
         self._batch_bytes = 0
         if len(self._rows):
             batch = self._rows.taken_batch(self._end_us)
-            if self._is_of_end:
-                batch = committed_through(batch, self._end_us)
             self._changes += batch.num_rows
             self._deliver(batch)
 
@@ -297,9 +298,17 @@ class PartitionRead:
         is_ours = isinstance(error, ReaderError)
         is_final = failures >= _ATTEMPTS_MAX or self._service.is_closed
         # The watchdog's cancelling looks like any other.
-        if is_final or not (is_ours or is_retryable(error)):
+        may_retry = is_ours or is_retryable(error) or self._may_be_early(error)
+        if is_final or not may_retry:
             raise error if is_ours else to_reader_error(error, self._service.table) from error
         self.retried["OK" if is_ours else code_of(error).name] += 1
         state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
         state.attempt_number = failures
         self._cancelled.wait(_WAIT(state))
+
+    def _may_be_early(self, error: BaseException) -> bool:
+        """Return whether a start was refused that may lie in the future by Bigtable's clock."""
+        [first, *_] = self._read.positions
+        is_start = self._token is None and first.token is None
+        is_recent = time.time() * 1e6 - first.at_us < _AHEAD_US
+        return is_start and is_recent and code_of(error) is grpc.StatusCode.INVALID_ARGUMENT

@@ -144,7 +144,12 @@ def to_text(positions: Iterable[Position]) -> str:
     """Return positions as JSON."""
     return json.dumps(
         [
-            [*_texts(each.keys), *_texts(each.partition), each.token, each.at_us]
+            [
+                *_texts(each.keys),
+                None if each.partition == each.keys else _texts(each.partition),
+                each.token,
+                each.at_us,
+            ]
             for each in positions
         ]
     )
@@ -153,9 +158,8 @@ def to_text(positions: Iterable[Position]) -> str:
 def from_text(text: str) -> list[Position]:
     """Return the positions of to_text()."""
     return [
-        Position(_range(*keys), _range(*partition), token, at_us)
-        for *keys_and_partition, token, at_us in json.loads(text)
-        for keys, partition in [(keys_and_partition[:2], keys_and_partition[2:])]
+        Position(_range(start, end), _range(*(partition or (start, end))), token, at_us)
+        for start, end, partition, token, at_us in json.loads(text)
     ]
 
 

@@ -305,7 +305,11 @@ def to_reader_error(error: BaseException, table: BigtableTable) -> ReaderError:
                 " with single-cluster routing",
             )
         case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
-            return InvalidQueryError(where)
+            return InvalidQueryError(
+                where,
+                "If the table was dropped and made again, its earlier changes are gone. To continue"
+                " without them: `slackwater run --skip-to earliest`, which records the gap",
+            )
         case _:
             server = table.server("bigtable").target
             return UnavailableError(where, f"Check the network, and that {server} answers")

@@ -26,6 +26,8 @@ from slackwater.timestamp import format_rfc3339, ns_to_us
 
 # Opening a read costs about as much as reading this many changes.
 _READ_CHANGES: Final = 100
+# With keys of the longest kind, of 4 KB, two megabytes: Spanner takes 2.5.
+_IN_A_TEXT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ class TabletTask:
     index: int
     reads: tuple[Read, ...]
     is_last: bool = False
+
+
+def task_positions(positions: Sequence[Position]) -> list[TaskPositions]:
+    """Return positions as the store has them, in texts that each of its databases takes."""
+    chunks = [positions[at : at + _IN_A_TEXT] for at in range(0, len(positions), _IN_A_TEXT)]
+    return [TaskPositions(len(chunk), to_text(chunk)) for chunk in chunks or [[]]]
 
 
 def in_runs(
@@ -76,11 +84,13 @@ class TabletPlanner(EpochPlanner[TabletTask, BigtableSource]):
         options = self._options
         name, plan_id = options.pipeline, uuid.uuid4().hex
         plan = Plan(plan_id, name, start_ns, end_ns, options.generation)
-        if options.written_ns == end_ns and start_ns < end_ns:
+        if start_ns < end_ns and self._is_done(end_ns):
+            # Once it is committed its positions are those of the pipeline.
             written = sealed_plan_id(self._store, name, start_ns, end_ns)
-            if written is None and not self._positions_at(end_ns):
+            is_committed = bool(self._positions_at(end_ns))
+            if written is None and not is_committed:
                 raise self._lost(end_ns)
-            begin_plan(self._store, plan, tasks=0, repeats=written)
+            begin_plan(self._store, plan, tasks=0, repeats=None if is_committed else written)
             return plan_id, []
         tasks = self._tasks(plan) if start_ns < end_ns else []
         begin_plan(self._store, plan, tasks=len(tasks))
@@ -91,7 +101,7 @@ class TabletPlanner(EpochPlanner[TabletTask, BigtableSource]):
         if not make_up_table(positions):
             raise self._lost(plan.start_ns)
         load = partition_load(self._store, plan.pipeline)
-        # A partition that two tasks would have to merge would wait for another epoch.
+        # What two tasks would have to merge would wait for another epoch.
         is_last = plan.end_ns == self._options.end_ns
         tasks_max = 1 if is_last else self._options.tasks_max
         runs = in_runs(reads_of(positions), load, tasks_max=tasks_max)
@@ -102,24 +112,27 @@ class TabletPlanner(EpochPlanner[TabletTask, BigtableSource]):
         return [position for text in texts for position in from_text(text)]
 
     def _has_partitions_at(self, watermark_ns: int, end_ns: int) -> bool:
-        is_written = self._options.written_ns == end_ns
-        return is_written or bool(self._positions_at(watermark_ns))
+        return self._is_done(end_ns) or bool(self._positions_at(watermark_ns))
+
+    def _is_done(self, end_ns: int) -> bool:
+        """Return whether an epoch was written or committed, by its end."""
+        return self._options.written_ns == end_ns or bool(self._positions_at(end_ns))
 
     def _discover(self, watermark_ns: int, end_ns: int) -> None:
         """Read the present partitions from a time on, unless they have positions there."""
-        is_written = watermark_ns < end_ns and self._options.written_ns == end_ns
-        if is_written or self._positions_at(watermark_ns):
+        is_done = watermark_ns < end_ns and self._is_done(end_ns)
+        if is_done or self._positions_at(watermark_ns):
             return
         partitions = self._source.partitions_alive(watermark_ns)
         start_us = ns_to_us(watermark_ns) + 1
         if self._options.is_checkpoint_lost:
             # A partition may have been behind.
-            start_us = self._source.readable_before_us(partitions, start_us)
+            start_us = self._source.before_or_at_us(partitions, start_us)
         first = starting_at(partitions, start_us)
         set_positions(
             self._store,
             self._options.pipeline,
-            TaskPositions(len(first), to_text(first)),
+            task_positions(first),
             watermark_ns,
             generation=self._options.generation,
         )

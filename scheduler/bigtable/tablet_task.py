@@ -23,12 +23,11 @@ from slackwater.reader.bigtable.positions import (
     Position,
     Read,
     alone,
-    to_text,
     whole_reads,
 )
 from slackwater.reader.bigtable.row_range import RowRange
 from slackwater.reader.bigtable.service import BigtableService
-from slackwater.scheduler.bigtable.planner import TabletTask
+from slackwater.scheduler.bigtable.planner import TabletTask, task_positions
 from slackwater.scheduler.epoch_lead import wait_until_past
 from slackwater.scheduler.read_options import ReadOptions
 from slackwater.scheduler.tasks.byte_queue import ByteQueue, ClosedError
@@ -38,13 +37,14 @@ from slackwater.scheduler.tasks.threads import PYTHON_THREADS, Pool
 from slackwater.state.errors import StateError
 from slackwater.state.models import OpenQuery, TaskCounts
 from slackwater.state.plans import plan_by_id
-from slackwater.state.positions import TaskPositions, seal_attempt
+from slackwater.state.positions import seal_attempt
 from slackwater.state.store import Store
 from slackwater.state.task_metrics import record_task_metrics
 from slackwater.timestamp import ns_to_us
 
 _log = logging.getLogger(__name__)
 
+_AT_END: Final = 16
 _HANDOFF_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
@@ -75,7 +75,9 @@ def read_tablets(
     plan_by_id(store, task.plan.plan_id)
     run = _Run(task, store, service, heartbeat_ms, options)
     wait_until_past(task.plan.end_ns)
-    with PYTHON_THREADS.pool(options.concurrent_queries) as pool:
+    # The last reads wait for a heartbeat each.
+    threads = options.concurrent_queries * (_AT_END if task.is_last else 1)
+    with PYTHON_THREADS.pool(threads) as pool:
         run.start(pool)
         try:
             for batch in run.queue:
@@ -149,7 +151,7 @@ class _Run:
             records=sum(self._changes.values()),
             partition_load=tuple((label, count) for label, count in self._changes.items() if count),
         )
-        positions = TaskPositions(len(self._ended), to_text(self._ended))
+        positions = task_positions(self._ended)
         seal_attempt(
             self._store, self._task.plan, self._task.index, self._attempt, counts, positions
         )

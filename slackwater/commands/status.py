@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
-from slackwater.errors import PipelineNotStartedError
+from slackwater.errors import MissingExtraError, PipelineNotStartedError
 from slackwater.monitoring.json_fields import (
     catch_up_fields,
     epoch_fields,
@@ -134,9 +134,12 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
 
 def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
     """Ask Spanner about the change streams of all pipelines at once."""
-    answers = [_Answer(problem=f"Spanner has not answered within {_ANSWER_S_MAX:g} s")] * len(
-        pipelines
-    )
+    answers = [
+        _Answer(
+            problem=f"{each.source.kind.capitalize()} has not answered within {_ANSWER_S_MAX:g} s"
+        )
+        for each in pipelines
+    ]
 
     def ask_spanner(number: int, settings: Settings) -> None:
         try:
@@ -147,7 +150,7 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
                 if source.has_tables:
                     new_types = columns_of_new_types(with_tables(source))
                     answers[number] = replace(answer, new_types=new_types)
-        except ReaderError as error:
+        except (ReaderError, MissingExtraError) as error:
             if answers[number].clock_ns is None:
                 answers[number] = _Answer(problem=error.message.rstrip("."))
 

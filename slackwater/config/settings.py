@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from pydantic import model_validator as check_model
 
 from slackwater.errors import SettingsError
@@ -105,12 +105,21 @@ SOURCE_KINDS: Final[Mapping[str, type[SourceSettings]]] = {
 }
 
 
+def _known_kind(kind: object) -> object:
+    return one_of(kind, list(SOURCE_KINDS))
+
+
+class _KindOfSource(BaseModel):
+    """The kind alone, which decides what the other keys may be."""
+
+    kind: Annotated[str, BeforeValidator(_known_kind)] = "spanner"
+
+
 def _parse_source(values: Any) -> Any:
     """Return the settings of the kind that the values name, or of Spanner."""
     if not isinstance(values, dict):
         return values
-    kind = one_of(values.get("kind", "spanner"), list(SOURCE_KINDS))
-    return SOURCE_KINDS[str(kind)].model_validate(values)
+    return SOURCE_KINDS[_KindOfSource.model_validate(values).kind].model_validate(values)
 
 
 def _keys_of_sources() -> list[str]:

@@ -155,7 +155,9 @@ def _place(key: Key, where: str, lines: Mapping[Key, int], names: Mapping[Key, s
 def _reason(item: Mapping[str, Any], key: Key, model: type[Section]) -> str:
     match item["type"]:
         case "extra_forbidden":
-            near = difflib.get_close_matches(key[-1], _siblings(key, model), n=1)
+            # It may be a key of another kind.
+            others = [name for name in _siblings(key, model) if name != key[-1]]
+            near = difflib.get_close_matches(key[-1], others, n=1)
             return f"unknown key{f'; did you mean {near[0]!r}?' if near else ''}"
         case "missing":
             return "is missing"

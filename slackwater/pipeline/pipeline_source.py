@@ -9,6 +9,7 @@ import pyarrow as pa
 import structlog
 
 from slackwater.config.settings import Settings
+from slackwater.extras import missing_error
 from slackwater.pipeline.source import SourceHandle
 from slackwater.reader.errors import StartTooOldError
 from slackwater.scheduler.change_source import ReadableSource
@@ -96,8 +97,13 @@ def connect_source(settings: Settings) -> PipelineSource:
 
     Raises:
         ReaderError: it does not exist, may not be read or can't be reached.
+        MissingExtraError: its client is not installed.
     """
-    connected: PipelineSource = import_module(_MODULES[settings.source.kind]).connect(settings)
+    try:
+        module = import_module(_MODULES[settings.source.kind])
+    except ModuleNotFoundError as error:
+        raise missing_error([settings.source.kind]) from error
+    connected: PipelineSource = module.connect(settings)
     return connected
 
 

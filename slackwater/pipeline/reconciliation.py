@@ -68,12 +68,14 @@ class OutputNs:
         pipeline: the pipeline that wrote it; None if it does not say.
         has_rows: True if there is anything in it; None if that can't be told, or does not matter
             because no initial scan is to begin or to go on.
+        committed_ns: of the last commit, which an epoch without rows does not have.
     """
 
     complete_ns: int | None = None
     begun_ns: int | None = None
     pipeline: str | None = None
     has_rows: bool | None = None
+    committed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,11 @@ from slackwater.scheduler.start_position import earliest_watermark_ns, require_r
 from slackwater.spark_sink.formats import DATABASES
 from slackwater.spark_sink.sink import OutputPosition, Sink
 from slackwater.spark_sink.sinks.table_settings import TableSettings
-from slackwater.state.commit import restart_at
+from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap
 from slackwater.state.plans import latest_plan
+from slackwater.state.positions import read_positions
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.timestamp import HALF_MICROSECOND_NS, datetime_to_ns, format_rfc3339, parse_rfc3339
@@ -151,7 +152,7 @@ class ResumePoint:
             options,
             is_checkpoint_empty=positions.checkpoint is None or from_watermark is not None,
             begun_epoch_ns=begun_epoch_ns(positions, start_ns),
-            written_ns=positions.output.complete_ns if positions.output else None,
+            written_ns=positions.output.committed_ns if positions.output else None,
         )
         if recovery.skip_to is not None:
             after_ns = skip_from_ns(positions) if from_watermark is None else start_ns
@@ -202,6 +203,7 @@ class ResumePoint:
                 _watermark_ns(output.begun),
                 output.pipeline,
                 has_rows=self._has_rows(output) if is_to_scan else None,
+                committed_ns=_watermark_ns(output.committed),
             )
             if output
             else None,
@@ -268,8 +270,9 @@ class ResumePoint:
         """
         name = self._settings.pipeline
         checkpoint = self._settings.sink.checkpoint
-        lacks_positions = verdict is Verdict.FIND_PARTITIONS and not self._finds_partitions
-        if verdict in (Verdict.GO_ON, Verdict.FIND_PARTITIONS) and not lacks_positions:
+        agrees = verdict in (Verdict.GO_ON, Verdict.FIND_PARTITIONS)
+        is_lost = not self._finds_partitions and not self._has_positions(last_ns(positions))
+        if agrees and not is_lost:
             raise RecoveryError(
                 f"the checkpoint {checkpoint} is not lost: it agrees with the output.",
                 "Leave out --from-watermark",
@@ -280,12 +283,20 @@ class ResumePoint:
         start_ns = start_after_lost_checkpoint_ns(
             name, from_watermark, last_ns=last_ns(positions), is_certain=is_output_asked
         )
+        if not self._finds_partitions:
+            # The last epoch's plan may not be committed yet, and its positions are exact.
+            commit_epoch(self._store, name, start_ns, generation=generation)
         restart_at(self._store, name, start_ns, [], generation=generation)
         aside = put_aside(self._spark, checkpoint)
         self._has_restarted = True
         after = format_rfc3339(start_ns)
         _log.warning("new checkpoint", pipeline=name, after=after, former_checkpoint=aside)
         return start_ns
+
+    def _has_positions(self, watermark_ns: int | None) -> bool:
+        """Return whether the store knows where a table of Bigtable's is read on."""
+        name = self._settings.pipeline
+        return watermark_ns is not None and bool(read_positions(self._store, name, watermark_ns))
 
     def _accept_gap(self, source: PipelineSource, start_ns: int | None, skip_to: str) -> None:
         """Record that the records between the last epoch and skip_to are not read.

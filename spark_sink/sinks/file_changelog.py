@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,8 @@ class FileChangelog(LoggedScans):
             self._watermarks.add_line(*parse_lines(latest.line))
             self._require_epochs(latest.low_watermark)
         logged = self._watermarks.last()
-        return output_position(logged, latest.low_watermark, is_one_commit=True)
+        position = output_position(logged, latest.low_watermark, is_one_commit=True)
+        return replace(position, committed=latest.low_watermark)
 
     def _require_epochs(self, last: datetime | None) -> None:
         """Check that no epoch with records in the log is later than the last one."""

@@ -28,7 +28,7 @@ FIRST = TaskPositions(2, "first")
 def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
     opened = Store.open(new_store_url(request.param), migrate=True)
     opened.ensure_pipeline("clicks", "table")
-    set_positions(opened, "clicks", FIRST, 5, generation=None)
+    set_positions(opened, "clicks", [FIRST], 5, generation=None)
     yield opened
     opened.close()
 
@@ -41,13 +41,14 @@ def plan(plan_id: str, tasks: int, store: Store, repeats: str | None = None) -> 
 
 def test_the_positions_of_the_plan_that_was_committed_are_the_next_start(store: Store) -> None:
     one = plan("p1", 2, store)
-    seal_attempt(store, one, 0, "a", TaskCounts(3), TaskPositions(3, "zero"))
+    seal_attempt(store, one, 0, "a", TaskCounts(3), [TaskPositions(3, "zero")])
     assert not commit_epoch(store, "clicks", 9), "a task is not sealed"
-    seal_attempt(store, one, 1, "b", TaskCounts(4), TaskPositions(4, "one"))
+    many = [TaskPositions(3, "one"), TaskPositions(1, "two")]
+    seal_attempt(store, one, 1, "b", TaskCounts(4), many)
     assert read_positions(store, "clicks", 5) == ["first"]
     for _ in range(2):
         assert commit_epoch(store, "clicks", 9)
-        assert sorted(read_positions(store, "clicks", 9)) == ["one", "zero"]
+        assert sorted(read_positions(store, "clicks", 9)) == ["one", "two", "zero"]
         assert read_positions(store, "clicks", 5) == []
         assert count_partitions(store, "clicks") == 7
 
@@ -56,9 +57,9 @@ def test_a_task_is_sealed_by_one_attempt(store: Store) -> None:
     one = plan("p1", 1, store)
     for _ in range(2):
         # The answer to the first try may have been lost.
-        seal_attempt(store, one, 0, "a", TaskCounts(3), TaskPositions(1, "a's"))
+        seal_attempt(store, one, 0, "a", TaskCounts(3), [TaskPositions(1, "a's")])
     with pytest.raises(AlreadySealedError):
-        seal_attempt(store, one, 0, "b", TaskCounts(4), TaskPositions(1, "b's"))
+        seal_attempt(store, one, 0, "b", TaskCounts(4), [TaskPositions(1, "b's")])
     assert read_task_counts(store, "p1")[0].records == 3
     commit_epoch(store, "clicks", 9)
     assert read_positions(store, "clicks", 9) == ["a's"]
@@ -66,7 +67,7 @@ def test_a_task_is_sealed_by_one_attempt(store: Store) -> None:
 
 def test_a_plan_of_an_epoch_that_was_written_has_its_positions(store: Store) -> None:
     written = plan("p1", 1, store)
-    seal_attempt(store, written, 0, "a", TaskCounts(3), TaskPositions(1, "written"))
+    seal_attempt(store, written, 0, "a", TaskCounts(3), [TaskPositions(1, "written")])
     assert sealed_plan_id(store, "clicks", 5, 9) == "p1"
     plan("p2", 0, store, repeats="p1")
     # And once more, as by a process that died right after it.
@@ -77,17 +78,20 @@ def test_a_plan_of_an_epoch_that_was_written_has_its_positions(store: Store) -> 
 
 def test_what_a_later_plan_sealed_counts_and_a_former_owner_seals_nothing(store: Store) -> None:
     first = plan("p1", 1, store)
-    seal_attempt(store, first, 0, "a", TaskCounts(3), TaskPositions(1, "not written"))
+    seal_attempt(store, first, 0, "a", TaskCounts(3), [TaskPositions(1, "not written")])
     second = plan("p2", 1, store)
-    seal_attempt(store, second, 0, "b", TaskCounts(4), TaskPositions(1, "written"))
+    seal_attempt(store, second, 0, "b", TaskCounts(4), [TaskPositions(1, "written")])
     stale = Plan("p2", "clicks", 5, 9, generation=7)
     with pytest.raises(LeaseLostError):
-        seal_attempt(store, stale, 0, "c", TaskCounts(5), TaskPositions(1, "former"))
+        seal_attempt(store, stale, 0, "c", TaskCounts(5), [TaskPositions(1, "former")])
     commit_epoch(store, "clicks", 9)
     assert read_positions(store, "clicks", 9) == ["written"]
 
 
-def test_a_pipeline_that_restarts_by_time_has_no_positions(store: Store) -> None:
+def test_a_pipeline_that_restarts_at_another_time_has_no_positions(store: Store) -> None:
+    # They are those of that time, as when a checkpoint alone was lost.
+    restart_at(store, "clicks", 5, [])
+    assert read_positions(store, "clicks", 5) == ["first"]
     restart_at(store, "clicks", 7, [])
     assert count_partitions(store, "clicks") is None
     assert read_positions(store, "clicks", 5) == []

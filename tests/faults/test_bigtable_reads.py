@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from slackwater.endpoint import plaintext
@@ -20,8 +21,11 @@ from slackwater.reader.errors import (
     InvalidQueryError,
     NotFoundError,
     ReaderError,
+    StartInFutureError,
     StartTooOldError,
 )
+from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
+from slackwater.timestamp import us_to_ns
 from tests.synthetic.bigtable.faults import Fault, Faults
 from tests.synthetic.bigtable.history import History, Shape, Stall, generate
 from tests.synthetic.bigtable.server import SyntheticBigtable
@@ -89,6 +93,33 @@ def test_a_position_of_long_ago_gets_a_token_though_nothing_has_changed() -> Non
         ).positions
     assert again.at_us > position.at_us
     assert again.token != position.token
+
+
+def test_a_position_of_long_ago_is_read_to_the_end_though_heartbeats_come_before() -> None:
+    now_us = time.time_ns() // 1_000
+    start_us = now_us - 2 * 3_600_000_000
+    shape = Shape(start_us=start_us, seconds=4, tablets=1, churn_per_s=0, changes_per_s=2_000)
+    history = generate(1, shape)
+
+    def deliver_slowly(batch: pa.RecordBatch) -> None:
+        time.sleep(0.3)
+
+    with serving(history) as service:
+        read = PartitionRead(service, from_start(history), now_us, HEARTBEAT_MS, deliver_slowly)
+        assert read.run().changes == len(history.changes)
+
+
+def test_the_earliest_start_of_a_young_stream_is_its_creation() -> None:
+    history = recent(10)
+    with serving(history) as service:
+        source = BigtableSource(service)
+        earliest_ns = source.earliest_start_ns()
+        assert 0 <= earliest_ns - us_to_ns(history.created_us) < us_to_ns(2_000_000)
+        assert source.partitions_alive(earliest_ns) == [WHOLE_TABLE]
+        with pytest.raises(StartTooOldError, match="can be read from"):
+            source.partitions_alive(us_to_ns(history.created_us - 1_000_000))
+        with pytest.raises(StartInFutureError):
+            source.partitions_alive(earliest_ns + us_to_ns(3_600_000_000))
 
 
 def test_what_bigtable_refuses_is_explained_and_not_tried_again() -> None:

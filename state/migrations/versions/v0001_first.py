@@ -152,19 +152,20 @@ def upgrade() -> None:
         "plan_positions",
         sa.Column("plan_id", _PLAN, nullable=False),
         sa.Column("task", sa.Integer, nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
         sa.Column("attempt", _PLAN, nullable=False),
         sa.Column("partitions", sa.BigInteger, nullable=False),
         sa.Column("positions", sa.Text, nullable=False),
-        _pk("plan_positions", "plan_id", "task"),
+        _pk("plan_positions", "plan_id", "task", "number"),
     )
     op.create_table(
         "positions",
         sa.Column("pipeline", _NAME, nullable=False),
-        sa.Column("task", sa.Integer, nullable=False),
+        sa.Column("number", sa.Integer, nullable=False),
         sa.Column("low_watermark_ns", sa.BigInteger, nullable=False),
         sa.Column("partitions", sa.BigInteger, nullable=False),
         sa.Column("positions", sa.Text, nullable=False),
-        _pk("positions", "pipeline", "task"),
+        _pk("positions", "pipeline", "number"),
     )
     op.create_table(
         "failed_audits",
