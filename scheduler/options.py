@@ -63,7 +63,7 @@ class SourceOptions(Generic[A]):
         caught_up_at_ns: the last low watermark, unless tables are being read again; None for none.
         begun_epoch_ns: where the next epoch has to end, because some of the output's tables have
             it; None if there is no such epoch.
-        written_ns: the low watermark of the output's last epoch, if the caller knows it.
+        written_ns: the low watermark of the output's last commit, if the caller knows it.
     """
 
     change_stream: A

@@ -57,15 +57,12 @@ class ReadOutcome:
     Attributes:
         positions: where its keys are read on.
         changes: how many came.
-        low_watermark_us: Bigtable's last estimate for the partition, in microseconds; None if none
-            came.
         is_stalled: the partition did not advance to the end of the read.
         is_closed: the partition was split or merged before; its keys are to be read on.
     """
 
     positions: tuple[Position, ...]
     changes: int
-    low_watermark_us: int | None
     is_stalled: bool
     is_closed: bool
 
@@ -87,8 +84,6 @@ class PartitionRead:
         stalls: how often it was silent for too long.
     """
 
-    queried_source: Final = True
-
     def __init__(
         self,
         service: BigtableService,
@@ -107,8 +102,8 @@ class PartitionRead:
         self._is_of_end = is_last
         self._rows = ChangeRows(read.label)
         self._batch_bytes = 0
-        self._needs_token = read.needs_token(end_us)
-        self._has_end = not (is_last or self._needs_token)
+        # Its end could come before a token does.
+        self._has_end = not (is_last or read.needs_token(end_us))
         self._token: str | None = None
         self._closed: Closed | None = None
         self._changes = 0
@@ -142,7 +137,6 @@ class PartitionRead:
         return ReadOutcome(
             self._read.after(self._token, self._closed, self._end_us),
             self._changes,
-            self._watermark_us,
             self._is_stalled,
             is_closed=self._closed is not None and self._read.is_closed_by(self._closed),
         )

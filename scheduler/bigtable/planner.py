@@ -77,7 +77,8 @@ class TabletPlanner(EpochPlanner[TabletTask, BigtableSource]):
 
     An epoch that is planned again after it was written is not read again: it would end elsewhere.
     Its new plan has no tasks, and the positions of the plan that was written. That is the last one
-    of its cut: each start of a query has fenced former owners before it looked at the output.
+    of its cut: each start of a query has fenced former owners before it looked at the output. An
+    epoch without rows has no commit in the output, which would fence them: it is read again.
     """
 
     def _begin_plan(self, start_ns: int, end_ns: int) -> tuple[str, Sequence[TabletTask]]:

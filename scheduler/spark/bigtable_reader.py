@@ -42,12 +42,10 @@ class BigtableChangesStreamReader(EpochsReader[TabletTask]):
 
     def _batches(self, partition: Any, store: Store) -> Iterator[pa.RecordBatch]:
         options = self._options
-        service = service_of(options.change_stream)
-        service.reserve(options.read.concurrent_queries)
         return read_tablets(
             partition.task,
             store=store,
-            service=service,
+            service=service_of(options.change_stream),
             heartbeat_ms=options.heartbeat_ms,
             options=options.read,
         )
