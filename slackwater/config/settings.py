@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from pydantic import model_validator as check_model
@@ -52,7 +52,10 @@ class SourceSettings(BoundedSettings, ABC):
 
     Attributes:
         kind: the service that is read.
+        finds_partitions: it tells the partitions of a time that has passed.
     """
+
+    finds_partitions: ClassVar[bool] = True
 
     kind: str
 
@@ -87,6 +90,8 @@ class Source(SourceSettings, StreamSettings):
 
 class BigtableSource(SourceSettings, BigtableSettings):
     """The table of Bigtable's whose changes are read."""
+
+    finds_partitions: ClassVar[bool] = False
 
     kind: Literal["bigtable"]
 

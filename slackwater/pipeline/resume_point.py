@@ -86,7 +86,7 @@ class ResumePoint:
         self._sink = sink
         self._options = options
         self._has_restarted = False
-        self._finds_partitions = True
+        self._finds_partitions = settings.source.finds_partitions
         settings.sink.claim_places()
 
     def is_new(self, recovery: Recovery) -> bool:
@@ -125,7 +125,6 @@ class ResumePoint:
         verdict = reconcile(self._settings.pipeline, positions)
         start_ns: int | None
         from_watermark = recovery.from_watermark
-        self._finds_partitions = source.is_cut_by_time
         if self._has_restarted and positions.checkpoint is None:
             # The last query failed before it planned an epoch.
             from_watermark = LAST

@@ -227,9 +227,9 @@ class PipelineSupervisor:
             refuse_rescans_left(self.settings, self.store, stop)
 
     def _finish_maintenance(self) -> None:
-        """Wait for a round of the output's maintenance, unless the process is asked to end."""
+        """End with a round of the output's maintenance, unless the process is asked to end."""
         if isinstance(self._sink, Maintained):
-            self._sink.maintenance.wait(self._signalled.is_set)
+            self._sink.maintenance.finish(self._signalled.is_set)
 
     def _take_spark(self, shared: SharedSpark) -> None:
         """Take a session of the process's Spark, which may have been started again."""

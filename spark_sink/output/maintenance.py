@@ -56,20 +56,21 @@ class Maintenance:
         # The first round comes soon: the process may not last long enough for a second.
         self._last_s = time.monotonic() - _FIRST_AFTER * (every_s or 0.0)
         self._round: threading.Thread | None = None
+        # In the clock's interval.
+        self._is_first = False
+        self._latest: tuple[SparkSession, Callable[[], Iterable[str]]] | None = None
 
     def take_over(self, last: datetime | None) -> None:
-        """Have a round begin at once if none of an earlier process has begun in this interval.
+        """Note whether an earlier process has written in this interval, and so had its round.
 
-        Intervals are those of the clock, such as the hours of a day, and the first process that
-        writes in one does its round. So short ones do it, too, and no more often than a long one.
+        Intervals are those of the clock, such as the hours of a day. A process that is too short
+        for one of its own does the round at its end, if it is the first in the interval.
 
         Args:
             last: the low watermark of the last epoch before this process; None without one.
         """
         if self._every_s and last is not None:
-            last_interval = last.timestamp() // self._every_s
-            if last_interval < time.time() // self._every_s:
-                self._last_s = float("-inf")
+            self._is_first = last.timestamp() // self._every_s < time.time() // self._every_s
 
     @property
     def is_due(self) -> bool:
@@ -85,11 +86,25 @@ class Maintenance:
             spark: the session.
             paths: returns the paths to maintain; the round calls it.
         """
+        self._latest = (spark, paths)
         if self.is_due:
-            self._round = threading.Thread(
-                target=self._run, args=(spark, paths), name="maintenance", daemon=True
-            )
-            self._round.start()
+            self._begin(spark, paths)
+
+    def _begin(self, spark: SparkSession, paths: Callable[[], Iterable[str]]) -> None:
+        self._round = threading.Thread(
+            target=self._run, args=(spark, paths), name="maintenance", daemon=True
+        )
+        self._round.start()
+
+    def finish(self, is_given_up: Callable[[], bool] = lambda: False) -> None:
+        """Do the round that no process has done in this interval, as wait() does.
+
+        Args:
+            is_given_up: asked while this waits.
+        """
+        if self._is_first and self._round is None and self._latest and not is_given_up():
+            self._begin(*self._latest)
+        self.wait(is_given_up)
 
     def wait(self, is_given_up: Callable[[], bool] = lambda: False) -> None:
         """Wait until a round that has begun is over, or the wait is given up."""

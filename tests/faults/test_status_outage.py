@@ -55,7 +55,7 @@ def test_the_status_is_right_within_seconds_of_the_first_epoch_after_an_outage(
             clock=clock,
             lease=SimpleNamespace(is_held=True),
             unrecorded=None,
-            source=SimpleNamespace(description=SimpleNamespace(retention_ns=24 * HOUR_NS)),
+            source=SimpleNamespace(retention_ns=24 * HOUR_NS),
             stands_by=False,
         )
         poller = StatusPoller(cast(Any, supervisor), EpochHistory(), lambda *_: None)

@@ -166,7 +166,7 @@ def frozen_at(spark: SparkSession, path: Path, kind: str, step: int) -> bool:
         assert error is None, (kind, step, error)
         return False
     now = visible(spark.newSession(), path, kind)
-    position = replace(seen[0]["position"], has_tables=None)
+    position = replace(seen[0]["position"], has_tables=None, committed=None)
     assert position == OutputPosition(low_watermark(LAST), None, PIPELINE), (kind, step)
     for name, was in seen[0].items():
         if name not in now and not is_named(path, name):

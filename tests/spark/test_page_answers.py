@@ -128,7 +128,7 @@ def served(folder: Path, scenario: Scenario) -> Iterator[str]:
         lease=SimpleNamespace(is_held=True),
         stands_by=False,
         unrecorded=None,
-        source=SimpleNamespace(description=SimpleNamespace(retention_ns=RETENTION_NS)),
+        source=SimpleNamespace(retention_ns=RETENTION_NS),
     )
     http = Http(listen="127.0.0.1:0")
     with serving(http, [cast(Any, supervisor)], EpochHistory(), Metrics()) as address:

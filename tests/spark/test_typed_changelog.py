@@ -52,7 +52,7 @@ class Epochs:
             summary = sink.stage(epoch, number)
             at = START + timedelta(seconds=number)
             sink.publish(self._session, number, summary, at)
-            sink.maintenance.wait()
+            sink.maintenance.finish()
             assert sink.position(self._session) == OutputPosition(
                 at, None, "orders", has_tables=True
             )

@@ -87,7 +87,7 @@ def test_runs_too_short_for_the_interval_do_a_round_in_each(
             clock["now_s"] += 1
             last = datetime.fromtimestamp(clock["now_s"], UTC)
             maintenance.begin_if_due(SPARK, lambda: ["output"])
-            maintenance.wait()
+        maintenance.finish()
         clock["now_s"] += 60 * minutes
     per_day = min(24, 24 * 60 // minutes)
     assert per_day - 1 <= len(rounds) <= per_day + 1
