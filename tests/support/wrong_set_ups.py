@@ -260,7 +260,7 @@ SPANNER = {
     ),
     "start too early": source("or later", "use start: earliest", start="1999-01-01T00:00:00Z"),
     "start to come": source(
-        "after Spanner's clock", "Use start: now", start="2999-01-01T00:00:00Z"
+        "after the source's clock", "Use start: now", start="2999-01-01T00:00:00Z"
     ),
     "end before the scan": source(
         "is in the past, and the initial scan",
