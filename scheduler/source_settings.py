@@ -100,7 +100,7 @@ _Priority = Annotated[Literal["low", "medium", "high"], AnyCase]
 
 
 class EndpointSettings(Section):
-    """The server that answers as Spanner: the fields of slackwater.endpoint.Endpoint."""
+    """The server that answers as the source: the fields of slackwater.endpoint.Endpoint."""
 
     endpoint: Annotated[Annotated[str, AfterValidator(_endpoint)] | None, EmptyIsNone] = Field(
         default=None, description="HOST or HOST:PORT, if it is not the public service's"
@@ -269,8 +269,8 @@ class ReadingSettings(Section):
     ] = Field(
         default=None,
         description=(
-            "the heartbeat interval asked of Spanner; 10s, or 1s with continuous reading, if left"
-            " out"
+            "the heartbeat interval asked for; if left out 10s, or 1s with continuous reading and"
+            " from Bigtable"
         ),
     )
     concurrent_queries: Annotated[int, WholeNumber(1, 1_000)] = Field(
@@ -281,7 +281,7 @@ class ReadingSettings(Section):
     )
     audit: Annotated[AuditMode, AnyCase] = Field(
         default=AuditMode.STOP,
-        description="what becomes of an epoch that breaks what Spanner promises",
+        description="what becomes of an epoch that breaks what the source promises",
     )
 
 

@@ -33,7 +33,7 @@ from slackwater.tail.line_format import LineFormat
 from slackwater.timestamp import ms_to_seconds, parse_duration_ms
 
 app = typer.Typer(
-    help="Deliver every change in a Cloud Spanner database exactly once.",
+    help="Deliver every change of Cloud Spanner or Bigtable exactly once.",
     no_args_is_help=True,
     # Boxes leave no room for the help at 80 columns.
     rich_markup_mode=None,

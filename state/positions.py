@@ -133,12 +133,17 @@ def forget_positions(
     connection.execute(sa.delete(positions).where(c.pipeline == pipeline, *others))
 
 
-def read_positions(store: Store, pipeline: str, low_watermark_ns: int) -> list[str]:
-    """Return the texts that are a pipeline's positions at a low watermark; none without them."""
+def read_positions(store: Store, pipeline: str, low_watermark_ns: int | None = None) -> list[str]:
+    """Return the texts that are a pipeline's positions; none without them.
+
+    Args:
+        store: the metadata store.
+        pipeline: the pipeline's name.
+        low_watermark_ns: only those at this low watermark; None for the present ones.
+    """
     c = positions.c
-    statement = sa.select(c.positions).where(
-        c.pipeline == pipeline, c.low_watermark_ns == low_watermark_ns
-    )
+    at = [] if low_watermark_ns is None else [c.low_watermark_ns == low_watermark_ns]
+    statement = sa.select(c.positions).where(c.pipeline == pipeline, *at).order_by(c.number)
     return store.read(lambda connection: list(connection.execute(statement).scalars()))
 
 

@@ -134,8 +134,9 @@ class PartitionRead:
             self._count_silence(has_moved=self._token != before)
             self._give_up_or_wait(error, failures)
         self._hand_over()
+        stands_at_us = self._watermark_us if self._is_stalled else None
         return ReadOutcome(
-            self._read.after(self._token, self._closed, self._end_us),
+            self._read.after(self._token, self._closed, self._end_us, stands_at_us),
             self._changes,
             self._is_stalled,
             is_closed=self._closed is not None and self._read.is_closed_by(self._closed),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from slackwater.reader.bigtable.row_range import WHOLE_TABLE, RowRange, are_parts
@@ -32,12 +32,15 @@ class Position:
         token: Bigtable's continuation token for the keys; None before the first.
         at_us: the end of the epoch in which the token came, in microseconds; without a token the
             time from which on the keys are read, inclusive.
+        stands_at_us: how far Bigtable has the changes of the keys, in microseconds, if their
+            replication stood still at the end of the epoch; None if it did not.
     """
 
     keys: RowRange
     partition: RowRange
     token: str | None
     at_us: int
+    stands_at_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,20 @@ class Read:
         """The name of the partition among the others."""
         return self.partition.label
 
-    def after(self, token: str | None, closed: Closed | None, at_us: int) -> tuple[Position, ...]:
+    def after(
+        self,
+        token: str | None,
+        closed: Closed | None,
+        at_us: int,
+        stands_at_us: int | None = None,
+    ) -> tuple[Position, ...]:
         """Return the positions that a read leaves.
 
         Args:
             token: the last one that came; None if none came.
             closed: the partition's end, if it came.
             at_us: the end of the epoch, in microseconds.
+            stands_at_us: see Position.
         """
         if closed is not None and self.is_closed_by(closed):
             return tuple(
@@ -84,8 +94,8 @@ class Read:
                 for keys, part in closed.tokens
             )
         if token is not None:
-            return (Position(self.partition, self.partition, token, at_us),)
-        return self.positions
+            return (Position(self.partition, self.partition, token, at_us, stands_at_us),)
+        return tuple(replace(position, stands_at_us=None) for position in self.positions)
 
     def needs_token(self, end_us: int) -> bool:
         """Return whether a read up to a time has to bring a token.
@@ -135,6 +145,11 @@ def make_up_table(positions: Iterable[Position]) -> bool:
     return are_parts((position.keys for position in positions), WHOLE_TABLE)
 
 
+def standing(positions: Iterable[Position]) -> list[Position]:
+    """Return the positions of the partitions whose replication stands still."""
+    return [position for position in positions if position.stands_at_us is not None]
+
+
 def starting_at(partitions: Iterable[RowRange], start_us: int) -> list[Position]:
     """Return the positions of partitions that are read from a time on, in microseconds."""
     return [Position(keys, keys, None, start_us) for keys in partitions]
@@ -149,6 +164,7 @@ def to_text(positions: Iterable[Position]) -> str:
                 None if each.partition == each.keys else _texts(each.partition),
                 each.token,
                 each.at_us,
+                *([] if each.stands_at_us is None else [each.stands_at_us]),
             ]
             for each in positions
         ]
@@ -158,8 +174,8 @@ def to_text(positions: Iterable[Position]) -> str:
 def from_text(text: str) -> list[Position]:
     """Return the positions of to_text()."""
     return [
-        Position(_range(start, end), _range(*(partition or (start, end))), token, at_us)
-        for start, end, partition, token, at_us in json.loads(text)
+        Position(_range(start, end), _range(*(partition or (start, end))), token, at_us, *stands_at)
+        for start, end, partition, token, at_us, *stands_at in json.loads(text)
     ]
 
 

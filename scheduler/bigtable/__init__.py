@@ -7,5 +7,6 @@ changes may end at different places, and Bigtable has no consistent cut.
 
 - planner: which reads an epoch has, and which plan's positions count.
 - tablet_task: a task's reads side by side, and the seal of what they have left.
+- stored_positions: the positions in the metadata store.
 - bigtable_source: the table as a source: its clock, its retention, its partitions.
 """

@@ -10,18 +10,18 @@ from typing import Final
 from slackwater.reader.bigtable.positions import (
     Position,
     Read,
-    from_text,
     make_up_table,
     reads_of,
     starting_at,
     to_text,
 )
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
+from slackwater.scheduler.bigtable.stored_positions import positions_of
 from slackwater.scheduler.epoch_planner import EpochPlanner
 from slackwater.scheduler.errors import PositionsLostError
 from slackwater.state.models import Plan
 from slackwater.state.plans import begin_plan, partition_load, sealed_plan_id
-from slackwater.state.positions import TaskPositions, read_positions, set_positions
+from slackwater.state.positions import TaskPositions, set_positions
 from slackwater.timestamp import format_rfc3339, ns_to_us
 
 # Opening a read costs about as much as reading this many changes.
@@ -109,8 +109,7 @@ class TabletPlanner(EpochPlanner[TabletTask, BigtableSource]):
         return [TabletTask(plan, index, own, is_last) for index, own in enumerate(runs)]
 
     def _positions_at(self, watermark_ns: int) -> list[Position]:
-        texts = read_positions(self._store, self._options.pipeline, watermark_ns)
-        return [position for text in texts for position in from_text(text)]
+        return positions_of(self._store, self._options.pipeline, watermark_ns)
 
     def _has_partitions_at(self, watermark_ns: int, end_ns: int) -> bool:
         return self._is_done(end_ns) or bool(self._positions_at(watermark_ns))

@@ -9,9 +9,10 @@ from typing import Any, Final
 from slackwater.commands.options import PartitionFormat
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
-from slackwater.monitoring.json_fields import partition_fields, short_token
+from slackwater.monitoring.json_fields import partition_fields, position_fields, short_token
 from slackwater.monitoring.lineage_graph import to_dot
 from slackwater.printing import in_one_line
+from slackwater.scheduler.bigtable.stored_positions import positions_of
 from slackwater.scheduler.lineage import states
 from slackwater.state.open_queries import stalls
 
@@ -29,15 +30,19 @@ def partition_lines(settings: Settings, partition_format: PartitionFormat) -> It
     with open_pipeline(settings) as (store, pipeline):
         partitions = store.partitions(settings.pipeline)
         stalled = stalls(store, settings.pipeline)
+        positions = positions_of(store, settings.pipeline)
     if partition_format is PartitionFormat.DOT:
         yield from to_dot(partitions, low_watermark_ns=pipeline.low_watermark_ns).splitlines()
         return
     state_of = states(partitions, pipeline.low_watermark_ns or 0)
     rows = [partition_fields(p, state_of[p.label], stalled.get(p.label, 0)) for p in partitions]
+    rows_of_positions = position_fields(positions)
     if partition_format is PartitionFormat.JSON:
-        yield json.dumps(rows, indent=2)
-        return
-    yield from partition_table(rows)
+        yield json.dumps(rows or rows_of_positions, indent=2)
+    elif positions:
+        yield from position_table(rows_of_positions)
+    else:
+        yield from partition_table(rows)
 
 
 def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -58,6 +63,24 @@ def partition_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     table = [[in_one_line(cell) for cell in cells] for cells in table]
     if not any(row["stalls"] for row in rows):
         table = [cells[:-1] for cells in table]
+    yield from _aligned(table)
+
+
+def position_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table of Bigtable's partitions; the keys, of any length, come last.
+
+    Args:
+        rows: as json_fields.position_fields() returns them.
+    """
+    times = ["position_at", "replication_stands_at"]
+    table = [["position (UTC)", "replication", "keys", "waits for the rest of"]]
+    for row in rows:
+        cells = [_shown(row[time]) if row[time] else "-" for time in times]
+        table.append([*cells, row["keys"], row["waits_for_the_rest_of"] or "-"])
+    yield from _aligned([[in_one_line(cell) for cell in cells] for cells in table])
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
         padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))

@@ -17,6 +17,7 @@ from slackwater.monitoring.json_fields import (
     epoch_fields,
     gap_fields,
     pipeline_fields,
+    position_fields,
     query_fields,
     rescan_fields,
     rfc3339_or_none,
@@ -29,7 +30,9 @@ from slackwater.pipeline.lease_holder import has_dead_owner
 from slackwater.pipeline.pipeline_source import connect_source, with_tables
 from slackwater.pipeline.source import columns_of_new_types
 from slackwater.printing import in_one_line
+from slackwater.reader.bigtable.positions import standing
 from slackwater.reader.errors import ReaderError
+from slackwater.scheduler.bigtable.stored_positions import positions_of
 from slackwater.scheduler.lineage_planning import count_by_state
 from slackwater.state.epochs import last_epochs
 from slackwater.state.gaps import gaps
@@ -47,12 +50,12 @@ _ANSWER_S_MAX: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """Spanner's answer about a change stream.
+    """The source's answer about a change stream.
 
     Attributes:
-        clock_ns: Spanner's clock; None without an answer.
+        clock_ns: the source's clock; None without an answer.
         retention_ns: how long the change stream keeps records; None without an answer, or if
-            Spanner does not say.
+            the source does not say.
         new_types: the watched columns of new types; see columns_of_new_types().
         problem: why there is none, as a sentence without the period.
     """
@@ -66,14 +69,14 @@ class _Answer:
 def statuses(pipelines: Sequence[Settings]) -> list[dict[str, Any]]:
     """Return the status of each pipeline as JSON fields.
 
-    Fields from Spanner are None if it does not answer within some seconds.
+    Fields from the source are None if it does not answer within some seconds.
 
     Raises:
         PipelineNotStartedError: the only pipeline has never run. Of several, that is their status.
         StateError: the store can't be read.
     """
     if len(pipelines) == 1:
-        # One that has never run need not wait for Spanner.
+        # One that has never run need not wait for its source.
         with open_pipeline(pipelines[0]):
             pass
     answers = _answers(pipelines)
@@ -118,6 +121,9 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
             **_lag(watermark_ns, answer),
             "keeps_up": catch_up_fields(keeps_up),
             "held_back_by": _held_back(store, pipeline),
+            "replication_stands_still": position_fields(
+                standing(positions_of(store, settings.pipeline))
+            ),
             "partitions": {str(state): count for state, count in sorted(by_state.items())},
             "stalls": sum(stalls(store, settings.pipeline).values()),
             # Older ones are forgotten after state.keep.
@@ -133,15 +139,13 @@ def _status(settings: Settings, answer: _Answer) -> dict[str, Any]:
 
 
 def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
-    """Ask Spanner about the change streams of all pipelines at once."""
+    """Ask the sources about the change streams of all pipelines at once."""
     answers = [
-        _Answer(
-            problem=f"{each.source.kind.capitalize()} has not answered within {_ANSWER_S_MAX:g} s"
-        )
+        _Answer(problem=f"{each.source.service} has not answered within {_ANSWER_S_MAX:g} s")
         for each in pipelines
     ]
 
-    def ask_spanner(number: int, settings: Settings) -> None:
+    def ask_source(number: int, settings: Settings) -> None:
         try:
             source = connect_source(settings)
             with closing(source):
@@ -156,7 +160,7 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
 
     # Daemons: the client tries for half a minute, and the command does not wait for that.
     threads = [
-        threading.Thread(target=ask_spanner, args=numbered, daemon=True)
+        threading.Thread(target=ask_source, args=numbered, daemon=True)
         for numbered in enumerate(pipelines)
     ]
     for thread in threads:
@@ -168,7 +172,7 @@ def _answers(pipelines: Sequence[Settings]) -> list[_Answer]:
 
 
 def _lag(watermark_ns: int | None, answer: _Answer) -> dict[str, Any]:
-    """Return the pipeline's lag behind Spanner's clock."""
+    """Return the pipeline's lag behind the source's clock."""
     clock_ns, retention_ns = answer.clock_ns, answer.retention_ns
     if watermark_ns is None or clock_ns is None:
         return {"lag_seconds": None, "retention_used": None}
@@ -187,7 +191,7 @@ def _catch_up(
     answer: _Answer = _Answer(),
     scan_share: float | None = None,
 ) -> CatchUp:
-    """Return whether the pipeline keeps up, by this machine's clock if Spanner does not answer."""
+    """Return whether the pipeline keeps up, by this machine's clock if it has to be."""
     watermark_ns, now_ns = pipeline.low_watermark_ns, time.time_ns()
     return catch_up(
         epochs,
@@ -197,7 +201,7 @@ def _catch_up(
         condition=condition(
             pipeline,
             is_owner_dead=has_dead_owner(pipeline),
-            spanner_problem=answer.problem,
+            source_problem=answer.problem,
             scan_share=scan_share,
         ),
     )

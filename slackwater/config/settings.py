@@ -59,6 +59,11 @@ class SourceSettings(BoundedSettings, ABC):
 
     kind: str
 
+    @property
+    def service(self) -> str:
+        """The service's name, for people."""
+        return self.kind.capitalize()
+
     @abstractmethod
     def initial_scan_or(self, default: str) -> str:
         """Return whether rows are read before their changes; a default if nothing is set."""

@@ -1,8 +1,8 @@
 """The HTTP server: probes, metrics, the status as JSON, and a page for people.
 
 The answers come from the metadata store, which is read once a second, and from this process's
-counters; Spanner's clock is read four times a minute (slackwater.pipeline.spanner_clock).
-Probes and metrics are answered even while neither the store nor Spanner answers.
+counters; the source's clock is read four times a minute (slackwater.pipeline.spanner_clock).
+Probes and metrics are answered even while neither the store nor the source answers.
 """
 
 from __future__ import annotations

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from slackwater.pipeline.catch_up import CatchUp
+from slackwater.reader.bigtable.positions import Position, whole_reads
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import Epoch, Gap, OpenQuery, Partition, Pipeline
 from slackwater.state.rescan_models import Rescan
 from slackwater.state.verified_models import VerifiedTable, proof
-from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds
+from slackwater.timestamp import floor_to_us, format_rfc3339, ms_to_seconds, us_to_ns
 
 _TOKEN_SHOWN: Final = 12
 
@@ -72,6 +73,28 @@ def partition_fields(partition: Partition, state: PartitionState, stalls: int) -
         "parents": sorted(partition.parents),
         "stalls": stalls,
     }
+
+
+def position_fields(positions: Sequence[Position]) -> list[dict[str, Any]]:
+    """Return the fields of the partitions of a table of Bigtable's, in the order of their keys.
+
+    Args:
+        positions: all of them, or those whose replication stands still.
+    """
+    waiting = set(whole_reads(positions)[1])
+    return [
+        {
+            "keys": position.keys.label,
+            "position_at": _rfc3339_of_us(position.at_us),
+            "replication_stands_at": _rfc3339_of_us(position.stands_at_us),
+            "waits_for_the_rest_of": position.partition.label if position in waiting else None,
+        }
+        for position in sorted(positions, key=lambda position: position.keys)
+    ]
+
+
+def _rfc3339_of_us(timestamp_us: int | None) -> str | None:
+    return None if timestamp_us is None else format_rfc3339(us_to_ns(timestamp_us))
 
 
 def query_fields(query: OpenQuery) -> dict[str, Any]:

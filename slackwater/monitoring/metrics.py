@@ -23,6 +23,7 @@ from slackwater.monitoring.status import PipelineStatus
 from slackwater.pipeline.epochs.report import EpochReport
 from slackwater.pipeline.observer import Observer
 from slackwater.pipeline.progress import Progress
+from slackwater.reader.bigtable.positions import standing
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.state.models import PipelineState
 from slackwater.state.rescan_models import RescanState
@@ -57,7 +58,7 @@ class Metrics(Observer):
         self._mods = self._counter("mods", "Row changes.", "table", "mod_type")
         self._freshness = WeightedHistogram(
             "slackwater_freshness_seconds",
-            "Time from a record's commit in Spanner until it is durable.",
+            "Time from a record's commit in the source until it is durable.",
             _SECONDS,
         )
         self.registry.register(self._freshness)
@@ -211,7 +212,7 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
         "low_watermark_timestamp_seconds", "The low watermark: everything before it is written."
     )
     lag = _gauge(
-        "low_watermark_lag_seconds", "How far the low watermark is behind Spanner's clock."
+        "low_watermark_lag_seconds", "How far the low watermark is behind the source's clock."
     )
     used = _gauge("retention_used_ratio", "The lag as a share of the retention period.")
     catch_up = _gauge(
@@ -222,6 +223,7 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
     stalled = _gauge(
         "stalled_partitions", "Partitions whose query was silent and has been opened again."
     )
+    still = _gauge("standing_partitions", "Bigtable's partitions whose replication stands still.")
     proved = _gauge(
         "proved_equal_timestamp_seconds",
         "Each row of each mirror was found equal at this low watermark or a later one.",
@@ -231,7 +233,7 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
     )
     running = _gauge("running_rescans", "Tables that are being read again.")
     silent = _gauge(
-        "spanner_silent_seconds", "For how long Spanner has not answered; 0 while it does."
+        "source_silent_seconds", "For how long the source has not answered; 0 while it does."
     )
     for status in statuses:
         pipeline = status.pipeline
@@ -252,7 +254,8 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
             partitions.add_metric([name, partition_state.value], status.by_state[partition_state])
         queries.add_metric([name], len(status.queries))
         stalled.add_metric([name], len(status.stalled))
-        silent.add_metric([name], status.spanner_silent_s or 0.0)
+        still.add_metric([name], len(standing(status.positions)))
+        silent.add_metric([name], status.source_silent_s or 0.0)
         if pipeline.low_watermark_ns is not None and status.lag_ns is not None:
             watermark.add_metric([name], ns_to_seconds(pipeline.low_watermark_ns))
             lag.add_metric([name], ns_to_seconds(status.lag_ns))
@@ -261,7 +264,7 @@ def _status_gauges(statuses: Sequence[PipelineStatus]) -> Iterator[Metric]:
         if status.retention_used is not None:
             used.add_metric([name], status.retention_used)
     yield from (state, owner, watermark, lag, used, catch_up, partitions, queries, stalled)
-    yield from (proved, different, running, silent)
+    yield from (still, proved, different, running, silent)
 
 
 def _memory() -> Metric:

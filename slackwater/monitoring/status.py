@@ -18,6 +18,7 @@ from slackwater.monitoring.json_fields import (
     gap_fields,
     partition_fields,
     pipeline_fields,
+    position_fields,
     query_fields,
     rescan_fields,
     rfc3339_or_none,
@@ -30,6 +31,8 @@ from slackwater.pipeline.condition import condition
 from slackwater.pipeline.lease_holder import has_dead_owner
 from slackwater.pipeline.supervisor import PipelineSupervisor
 from slackwater.pipeline.transitions import FAILED_STATES
+from slackwater.reader.bigtable.positions import Position, standing
+from slackwater.scheduler.bigtable.stored_positions import positions_of
 from slackwater.scheduler.lineage import PartitionState, states
 from slackwater.scheduler.lineage_planning import count_by_state
 from slackwater.state.epochs import last_epochs
@@ -62,7 +65,7 @@ class PipelineStatus:
     Attributes:
         pipeline: its row in the metadata store.
         is_owner: True if this process runs it.
-        clock_ns: Spanner's clock, or this machine's before it was read.
+        clock_ns: the source's clock, or this machine's before it was read.
         retention_ns: how long the change stream keeps records; None if that is not known.
         partitions: those in the metadata store.
         by_state: how many of them are in each state.
@@ -70,8 +73,8 @@ class PipelineStatus:
         held_back: the query that holds the low watermark back; None if none does.
         epochs: the last ones, the newest last, by which its speed is measured.
         now_ns: this machine's clock.
-        store_silent_s, spanner_silent_s: for how many seconds the metadata store, or Spanner, has
-            not answered; None while it does.
+        store_silent_s, source_silent_s: for how many seconds the metadata store, or the source,
+            has not answered; None while it does.
         stands_by: True if this process could take over from the owner.
         executors: how many Spark has while the pipeline is starting; None if it needs none.
         rescans: the tables that are or were read again, the newest request for each.
@@ -79,6 +82,8 @@ class PipelineStatus:
         is_owner_dead: the owner is known to have died.
         scan_share: the share of the initial scan that is done; None if none is under way.
         is_looked_up: this process knows the change stream.
+        service: the source's name.
+        positions: those of Bigtable's partitions.
     """
 
     pipeline: Pipeline
@@ -92,7 +97,7 @@ class PipelineStatus:
     epochs: tuple[Epoch, ...] = ()
     now_ns: int = 0
     store_silent_s: float | None = None
-    spanner_silent_s: float | None = None
+    source_silent_s: float | None = None
     stands_by: bool = False
     executors: int | None = None
     rescans: tuple[Rescan, ...] = ()
@@ -100,10 +105,12 @@ class PipelineStatus:
     is_owner_dead: bool = False
     scan_share: float | None = None
     is_looked_up: bool = True
+    service: str = "Spanner"
+    positions: tuple[Position, ...] = ()
 
     @property
     def lag_ns(self) -> int | None:
-        """The lag of the low watermark behind Spanner's clock; None before the first epoch."""
+        """The lag of the low watermark behind the source's clock; None before the first epoch."""
         watermark_ns = self.pipeline.low_watermark_ns
         return None if watermark_ns is None else self.clock_ns - watermark_ns
 
@@ -127,16 +134,16 @@ class PipelineStatus:
                 self.pipeline,
                 is_owner_dead=self.is_owner_dead,
                 is_standby=not self.is_owner,
-                spanner_problem=self._spanner_problem,
+                source_problem=self._source_problem,
                 scan_share=self.scan_share,
             ),
         )
 
     @property
-    def _spanner_problem(self) -> str | None:
-        if self.spanner_silent_s is None:
+    def _source_problem(self) -> str | None:
+        if self.source_silent_s is None:
             return None
-        return f"Spanner has not answered for {self.spanner_silent_s:.0f} s"
+        return f"{self.service} has not answered for {self.source_silent_s:.0f} s"
 
     @property
     def stalled(self) -> list[OpenQuery]:
@@ -148,7 +155,7 @@ class PipelineStatus:
 
         It is ready if it is connected, owned by this process, not failed and not held back by a
         stalled partition, if an epoch was committed since it started, and if the metadata store
-        and Spanner answer.
+        and the source answer.
 
         Args:
             standby_is_ready: a process that could take over counts as ready, too.
@@ -166,8 +173,8 @@ class PipelineStatus:
         if self.pipeline.state is PipelineState.STARTING:
             waits_for = "executor has registered" if self.executors == 0 else "epoch is committed"
             return f"starting: no {waits_for} yet"
-        if self._spanner_problem is not None:
-            return self._spanner_problem
+        if self._source_problem is not None:
+            return self._source_problem
         if self.held_back is not None and self.held_back.stalls:
             return f"partition {short_token(self.held_back.token)} is stalled"
         return None
@@ -179,7 +186,7 @@ class PipelineStatus:
             **pipeline_fields(pipeline, is_owner_dead=self.is_owner_dead),
             "unready": self.unready_reason(),
             "store_silent_seconds": self.store_silent_s,
-            "spanner_silent_seconds": self.spanner_silent_s,
+            "source_silent_seconds": self.source_silent_s,
             "is_owner": self.is_owner,
             "low_watermark": rfc3339_or_none(pipeline.low_watermark_ns),
             "lag_seconds": None if lag_ns is None else round(ns_to_seconds(lag_ns), 3),
@@ -188,6 +195,7 @@ class PipelineStatus:
             "clock": rfc3339_or_none(floor_to_us(self.clock_ns)),
             "partitions": {state.value: self.by_state[state] for state in PartitionState},
             "held_back_by": None if self.held_back is None else query_fields(self.held_back),
+            "replication_stands_still": position_fields(standing(self.positions)),
             "stalled": [query_fields(query) for query in self.stalled],
             "slow_queries": [query_fields(query) for query in self.queries[:_SLOW_SHOWN]],
             "rescans": [rescan_fields(rescan) for rescan in self.rescans],
@@ -198,8 +206,8 @@ class PipelineStatus:
 class StatusPoller:
     """A poller of one pipeline of this process, once a second, on a thread of its own.
 
-    Its status is available at once, even while the metadata store or Spanner does not answer, and
-    a poll asks only the store: Spanner's clock is read elsewhere.
+    Its status is available at once, even while the metadata store or the source does not answer,
+    and a poll asks only the store: the source's clock is read elsewhere.
 
     Args:
         supervisor: the pipeline's.
@@ -247,7 +255,7 @@ class StatusPoller:
             clock_ns=time.time_ns() if clock is None else clock.now_ns(),
             now_ns=time.time_ns(),
             store_silent_s=silent_s if silent_s >= _STALE_S else None,
-            spanner_silent_s=None if clock is None else clock.silent_s,
+            source_silent_s=None if clock is None else clock.silent_s,
         )
 
     def _run(self) -> None:
@@ -274,7 +282,7 @@ class StatusPoller:
         self._has_polled.set()
         clock = self.supervisor.clock
         if before and clock and _has_epoch_since(before[1].pipeline, status.pipeline):
-            # It was read from Spanner, even if the clock's own request fails.
+            # It was read from the source, even if the clock's own request fails.
             clock.note_answer()
 
     def _poll(self) -> PipelineStatus:
@@ -309,6 +317,8 @@ class StatusPoller:
             is_owner_dead=has_dead_owner(pipeline),
             scan_share=share_done(supervisor.store, supervisor.name) if is_starting else None,
             is_looked_up=source is not None,
+            service=supervisor.settings.source.service,
+            positions=tuple(positions_of(supervisor.store, supervisor.name)),
         )
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:
@@ -318,15 +328,16 @@ class StatusPoller:
         return [{**epoch_fields(epoch), **details.get(epoch.end_ns, {})} for epoch in epochs]
 
     def partitions(self, status: PipelineStatus, seconds: int) -> list[dict[str, Any]]:
-        """Return the partitions of the last seconds before the low watermark as JSON fields."""
+        """Return the partitions as JSON fields; those of a lineage are of the last seconds."""
         since_ns = (status.pipeline.low_watermark_ns or 0) - seconds_to_ns(seconds)
         of_state = states(status.partitions, status.pipeline.low_watermark_ns or 0)
         stalled = stalls(self.supervisor.store, self.supervisor.name)
-        return [
+        lineage = [
             partition_fields(partition, of_state[partition.label], stalled.get(partition.label, 0))
             for partition in status.partitions
             if partition.end_timestamp_ns is None or partition.end_timestamp_ns >= since_ns
         ]
+        return lineage or position_fields(status.positions)
 
     def gaps(self) -> list[dict[str, Any]]:
         """Return the gaps that an operator accepted as JSON fields."""

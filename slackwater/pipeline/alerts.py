@@ -71,7 +71,7 @@ class Alerts:
     Args:
         store: the metadata store.
         pipeline: its name.
-        clock_ns: returns Spanner's clock at once.
+        clock_ns: returns the source's clock at once.
         retention_ns: how long the change stream keeps records; None if that is not known.
     """
 

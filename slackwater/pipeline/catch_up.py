@@ -34,7 +34,7 @@ _GAIN_LEAST: Final = 0.02
 
 
 class Pace(StrEnum):
-    """The movement of a pipeline's low watermark, compared with Spanner's clock."""
+    """The movement of a pipeline's low watermark, compared with the source's clock."""
 
     KEEPS_UP = "keeps up"
     CATCHES_UP = "catches up"
@@ -112,7 +112,7 @@ class CatchUp:
 
     def _lost(self) -> str:
         if self.retention_level is Level.CRITICAL and self.lost_in_s == 0:
-            return "; Spanner no longer keeps the next records"
+            return "; the next records are no longer kept"
         if self.lost_in_s is None or self.retention_level is Level.OK:
             return ""
         return f"; records are lost in about {readable_duration(self.lost_in_s)}"
@@ -130,9 +130,9 @@ def catch_up(
 
     Args:
         epochs: its last ones, the newest last; EPOCHS_CONSIDERED are enough.
-        lag_ns: how far its low watermark is behind Spanner's clock; None before the first epoch.
+        lag_ns: how far its low watermark is behind the source's clock; None before the first epoch.
         now_ns: by the clock of the machine that commits the epochs.
-        retention_ns: how long Spanner keeps records; None if that is not known.
+        retention_ns: how long the change stream keeps records; None if that is not known.
         condition: its condition if it does not run; None if it runs.
     """
     if lag_ns is None:

@@ -46,7 +46,7 @@ def condition(
     *,
     is_owner_dead: bool,
     is_standby: bool = False,
-    spanner_problem: str | None = None,
+    source_problem: str | None = None,
     scan_share: float | None = None,
 ) -> Condition | None:
     """Return the condition of a pipeline that does not run; None if it runs.
@@ -55,7 +55,7 @@ def condition(
         pipeline: its row in the metadata store.
         is_owner_dead: its owner is known to have died.
         is_standby: this process would take over from the owner.
-        spanner_problem: why Spanner does not answer, as a sentence without the period; None while
+        source_problem: why the source does not answer, as a sentence without the period; None while
             it does.
         scan_share: the share of its initial scan that is done; None if none is under way.
     """
@@ -80,8 +80,8 @@ def condition(
             return Condition(_DRAINING.get(pipeline.desired_state, "Finishes its epoch, then ends"))
         case _:
             pass
-    if spanner_problem is not None:
-        return Condition(spanner_problem, Level.WARNING, is_held=False)
+    if source_problem is not None:
+        return Condition(source_problem, Level.WARNING, is_held=False)
     if scan_share is not None:
         return Condition(f"Reads the initial scan: {scan_share:.0%} done")
     if is_standby:

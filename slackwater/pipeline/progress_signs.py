@@ -26,7 +26,7 @@ class ProgressSigns:
         store: the metadata store, where tasks report their open queries.
         pipeline: its name.
         state: returns its state.
-        clock: returns Spanner's, once there is one. A silent Spanner is reported elsewhere.
+        clock: returns the source's, once there is one. A silent source is reported elsewhere.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ProgressSigns:
         """Return a value that changes with each record read, file written and task that ends.
 
         Returns:
-            None if there is nothing to wait for: no epoch, or Spanner, or the metadata store.
+            None if there is nothing to wait for: no epoch, or source, or the metadata store.
 
         Raises:
             Py4JError: the JVM does not answer.

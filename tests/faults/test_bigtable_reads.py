@@ -77,9 +77,11 @@ def test_a_partition_that_stands_still_is_left_with_what_it_has() -> None:
     assert 0 < outcome.changes < len(history.changes)
     [position] = outcome.positions
     assert position.token is not None
+    assert position.stands_at_us == middle_us
     with serving(history) as service:
         rest = outcome_of(service, Read(WHOLE_TABLE, (position,)), time.time_ns() // 1_000)
     assert outcome.changes + rest.changes == len(history.changes)
+    assert [after.stands_at_us for after in rest.positions] == [None]
 
 
 def test_a_position_of_long_ago_gets_a_token_though_nothing_has_changed() -> None:

@@ -55,6 +55,7 @@ def test_the_status_is_right_within_seconds_of_the_first_epoch_after_an_outage(
             clock=clock,
             lease=SimpleNamespace(is_held=True),
             unrecorded=None,
+            settings=SimpleNamespace(source=SimpleNamespace(service="Spanner")),
             source=SimpleNamespace(retention_ns=24 * HOUR_NS),
             stands_by=False,
         )
@@ -68,7 +69,7 @@ def test_the_status_is_right_within_seconds_of_the_first_epoch_after_an_outage(
 
         proxy.rules = [Freezes()]
         wait_until(lambda: bool(proxy.injected.get("freeze")), 10)
-        wait_until(lambda: poller.status().spanner_silent_s is not None, 10)
+        wait_until(lambda: poller.status().source_silent_s is not None, 10)
         reason = poller.status().unready_reason()
         assert reason is not None
         assert reason.startswith("Spanner has not answered")

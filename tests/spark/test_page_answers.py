@@ -25,12 +25,16 @@ from slackwater.monitoring.http import serving
 from slackwater.monitoring.metrics import Metrics
 from slackwater.monitoring.status import StatusPoller
 from slackwater.pipeline.spanner_clock import SpannerClock
+from slackwater.reader.bigtable.positions import Position
+from slackwater.reader.bigtable.row_range import RowRange
+from slackwater.scheduler.bigtable.planner import task_positions
 from slackwater.state.commit import restart_at
 from slackwater.state.epochs import record_epoch
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Epoch, OpenQuery, Partition, PipelineState, Plan
 from slackwater.state.open_queries import report_queries
 from slackwater.state.plans import begin_plan
+from slackwater.state.positions import set_positions
 from slackwater.state.rescan_models import REPAIR, Rescan, RescanState
 from slackwater.state.rescans import request_rescans
 from slackwater.state.store import Store
@@ -80,7 +84,12 @@ ANSWERS = {
     "outage": (OUTAGE, r"Behind by 3 min: no epoch for 3 min", "warning", 1),
     "catch-up": (CATCH_UP, r"Behind by 6\d min, caught up in about \d+ min", "warning", 0),
     "mended": (MENDED, r"Keeps up: behind by [\d.]+ s", "ok", 1),
-    "lost": (LOST, r"Behind by 25\.\d h: no epoch for 6\d min; Spanner no longer", "critical", 1),
+    "lost": (
+        LOST,
+        r"Behind by 25\.\d h: no epoch for 6\d min; the next recor",
+        "critical",
+        1,
+    ),
 }
 # Each answer once, and a stalled partition among few and among many.
 CASES = {*((name, scenario.partitions) for name, (scenario, *_) in ANSWERS.items()), ("outage", 1)}
@@ -123,6 +132,7 @@ def served(folder: Path, scenario: Scenario) -> Iterator[str]:
     clock.start()
     supervisor = SimpleNamespace(
         name="orders",
+        settings=SimpleNamespace(source=SimpleNamespace(service="Spanner")),
         store=store,
         clock=clock,
         lease=SimpleNamespace(is_held=True),
@@ -225,6 +235,30 @@ def test_the_page_says_what_is_proved_and_which_tables_are_read_again(
         assert 'slackwater_different_mirrors{pipeline="orders"} 1.0' in metrics
         assert 'slackwater_running_rescans{pipeline="orders"} 1.0' in metrics
         assert "slackwater_proved_equal_timestamp_seconds{" not in metrics
+        store.close()
+
+
+def test_a_partition_of_bigtable_whose_replication_stands_still_is_named(
+    browser: Browser, tmp_path: Path
+) -> None:
+    left, right = RowRange(b"", b"m"), RowRange(b"m", b"")
+    positions = [Position(left, left, "l", 9), Position(right, right, "r", 9, 1_000_000)]
+    with (
+        served(tmp_path, replace(LIVE, partitions=0)) as address,
+        opened(browser, address, "light") as page,
+    ):
+        expect(page.locator("#held")).to_be_empty()
+        store = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=False)
+        set_positions(store, "orders", task_positions(positions), 1, generation=None)
+        stands = "Replication of partition [m, ) stands still."
+        through = f"{stands} It is complete through 1970-01-01 00:00:01"
+        expect(page.locator("#held")).to_contain_text(through)
+        expect(page.locator("#grouped")).to_contain_text("2 partitions, without a history")
+        expect(page.locator("#running")).to_have_text("2")
+        metrics = page.request.get(f"{address}/metrics").text()
+        assert 'slackwater_standing_partitions{pipeline="orders"} 1.0' in metrics
+        [status] = page.request.get(f"{address}/api/pipelines").json()
+        assert [each["keys"] for each in status["replication_stands_still"]] == ["[m, )"]
         store.close()
 
 

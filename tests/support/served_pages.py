@@ -26,6 +26,7 @@ def served(folder: Path, **settings: Any) -> Iterator[tuple[str, int]]:
     store.ensure_pipeline("orders", "stream")
     supervisor = SimpleNamespace(
         name="orders",
+        settings=SimpleNamespace(source=SimpleNamespace(service="Spanner")),
         store=store,
         clock=SpannerClock(time.time_ns),
         lease=SimpleNamespace(is_held=True),

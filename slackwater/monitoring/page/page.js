@@ -223,7 +223,10 @@ function drawBars(svg, partitions, x, until, marked) {
   return count * lane;
 }
 
-function drawLineage(partitions, status) {
+function drawLineage(answered, status) {
+  // Those of Bigtable have positions in place of a lineage.
+  const partitions = answered.filter((p) => p.token !== undefined);
+  const positions = answered.length - partitions.length;
   const svg = $("lineage");
   const until = Math.max(ms(status.low_watermark) ?? 0, ms(status.clock) - (status.lag_seconds ?? 0) * 1000);
   const since = until - view.seconds * 1000;
@@ -249,6 +252,7 @@ function drawLineage(partitions, status) {
   element("text", { x: width, y: height - 3, "text-anchor": "end" }, svg, clockTime(until));
   const of = (state) => others.filter((p) => p.state === state).length;
   show("grouped", isGrouped ? `${first.length ? `${others.length} others` : `${others.length} partitions`}, counted over time: ${of("running")} running, ${of("waiting")} waiting, ${of("finished")} finished.` : "");
+  if (positions) show("grouped", `${positions} partitions, without a history. \`slackwater partitions\` lists them.`);
   drawSlow(status);
 }
 
@@ -261,10 +265,17 @@ function fillRow(row, cells) {
   }
 }
 
+// Bigtable's replication holds nothing up, and changes of such a partition come later.
+function standing([first, ...others]) {
+  if (first === undefined) return "";
+  const more = others.length ? `, and of ${others.length} others` : "";
+  return `Replication of partition ${first.keys} stands still${more}. It is complete through ${moment(ms(first.replication_stands_at))}.`;
+}
+
 function drawSlow(status) {
-  // While Spanner is away no partition is to blame.
-  const held = status.spanner_silent_seconds ? null : status.held_back_by ?? status.stalled[0];
-  show("held", held ? `Partition ${held.partition.slice(0, TOKEN_SHOWN)}… holds the low watermark back. Its query has been open for ${duration(held.seconds)}, silent for ${duration(held.silent_seconds)}; stalls: ${held.stalls}; complete through ${moment(ms(held.watermark))}.` : "");
+  // While the source is away no partition is to blame.
+  const held = status.source_silent_seconds ? null : status.held_back_by ?? status.stalled[0];
+  show("held", held ? `Partition ${held.partition.slice(0, TOKEN_SHOWN)}… holds the low watermark back. Its query has been open for ${duration(held.seconds)}, silent for ${duration(held.silent_seconds)}; stalls: ${held.stalls}; complete through ${moment(ms(held.watermark))}.` : standing(status.replication_stands_still));
   const rows = status.slow_queries.slice(0, SLOW_SHOWN).map((query) => {
     const row = document.createElement("tr");
     fillRow(row, [["", `${query.partition.slice(0, TOKEN_SHOWN)}…`], ["read up to", clockTime(ms(query.watermark))], ["open", duration(query.seconds)], ["silent", duration(query.silent_seconds)], ["stalls", query.stalls]]);

@@ -1,10 +1,22 @@
-"""The table of partitions on a terminal of 80 columns."""
+"""The table of partitions on a terminal: of a lineage 80 columns, of Bigtable's with whole keys."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from slackwater.commands.partition_lines import partition_table
+import yaml
+
+from slackwater.commands.options import PartitionFormat
+from slackwater.commands.partition_lines import partition_lines, partition_table
+from slackwater.config.load import load_settings
+from slackwater.reader.bigtable.positions import Position
+from slackwater.reader.bigtable.row_range import RowRange
+from slackwater.scheduler.bigtable.planner import task_positions
+from slackwater.state.positions import set_positions
+from slackwater.state.store import Store
+from tests.unit.config.test_settings import MINIMAL
 
 FIRST: dict[str, Any] = {
     "token": "first-partition-of-all",
@@ -45,3 +57,33 @@ def test_stalls_have_a_column_if_there_are_any() -> None:
 
 def test_without_partitions_there_is_a_header() -> None:
     assert list(partition_table([])) == ["token  state  start (UTC)  end  parents"]
+
+
+def test_partitions_of_bigtable_have_positions_and_say_what_they_wait_for(
+    orders_store: Store, tmp_path: Path
+) -> None:
+    left, right = RowRange(b"", b"b"), RowRange(b"user\x00", b"")
+    middle = RowRange(left.end, right.start)
+    positions = [
+        Position(right, right, "r", 1_000_000, 500_000),
+        Position(left, left, None, 2_000_000),
+        # The other part of the new partition was not closed yet.
+        Position(middle, RowRange(b"b", b""), "m", 3_000_000),
+    ]
+    set_positions(orders_store, "orders", task_positions(positions), 1, generation=None)
+    file = tmp_path / "slackwater.yaml"
+    file.write_text(yaml.safe_dump(MINIMAL | {"state": {"url": orders_store.url}}))
+    settings = load_settings(file, {})
+    assert list(partition_lines(settings, PartitionFormat.TABLE)) == [
+        "position (UTC)       replication          keys           waits for the rest of",
+        "1970-01-01 00:00:02  -                    [, b)          -",
+        "1970-01-01 00:00:03  -                    [b, user\\x00)  [b, )",
+        "1970-01-01 00:00:01  1970-01-01 00:00:00  [user\\x00, )   -",
+    ]
+    rows = json.loads("".join(partition_lines(settings, PartitionFormat.JSON)))
+    assert rows[2] == {
+        "keys": "[user\\x00, )",
+        "position_at": "1970-01-01T00:00:01.000000Z",
+        "replication_stands_at": "1970-01-01T00:00:00.500000Z",
+        "waits_for_the_rest_of": None,
+    }

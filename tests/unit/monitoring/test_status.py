@@ -42,9 +42,10 @@ def test_a_pipeline_that_is_connected_owned_and_not_stalled_is_ready() -> None:
         ({"held_back": STALLED}, "partition token is stalled"),
         # Its partitions are silent because Spanner is.
         (
-            {"held_back": STALLED, "spanner_silent_s": 40.0},
+            {"held_back": STALLED, "source_silent_s": 40.0},
             "Spanner has not answered for 40 s",
         ),
+        ({"source_silent_s": 40.0, "service": "Bigtable"}, "Bigtable has not answered for 40 s"),
         ({"held_back": replace(STALLED, token="A" * 130)}, f"partition {'A' * 12} is stalled"),
         (
             {"pipeline": replace(RUNNING, state=PipelineState.FAILED, state_reason="no disk")},

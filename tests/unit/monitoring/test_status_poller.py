@@ -37,6 +37,7 @@ class Scene:
             store=store,
             clock=self.clock,
             lease=SimpleNamespace(is_held=True),
+            settings=SimpleNamespace(source=SimpleNamespace(service="Spanner")),
             source=SimpleNamespace(retention_ns=86_400 * SECOND_NS),
             stands_by=False,
             unrecorded=None,

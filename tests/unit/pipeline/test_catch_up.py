@@ -76,7 +76,7 @@ SILENT = Condition("Spanner has not answered for 40 s", Level.WARNING, is_held=F
         ),
         (
             judged(1, 1.04 * 86_400, silent_s=4_000),
-            "Behind by 25.0 h: no epoch for 67 min; Spanner no longer keeps the next records",
+            "Behind by 25.0 h: no epoch for 67 min; the next records are no longer kept",
             Level.CRITICAL,
         ),
         (judged(30, 64_800), "Behind by 18.0 h, caught up in about 37 min", Level.CRITICAL),

@@ -64,7 +64,7 @@ def test_a_pipeline_that_runs_has_no_condition() -> None:
         ),
         (
             {},
-            {"spanner_problem": "Spanner is away"},
+            {"source_problem": "Spanner is away"},
             Condition("Spanner is away", Level.WARNING, is_held=False),
         ),
         (

@@ -14,6 +14,7 @@ from slackwater.reader.bigtable.positions import (
     from_text,
     make_up_table,
     reads_of,
+    standing,
     starting_at,
     to_text,
 )
@@ -47,7 +48,8 @@ def test_each_key_has_one_position_whatever_is_split_merged_or_left_unread(
             closed = Closed([(part, "part") for part in parts[: 1 if what == 3 else None]], [])
             if what in (1, 3):
                 closed = Closed(closed.tokens, ranges(tablets))
-            after += read.after("token" if what else None, closed if what in (1, 3) else None, 2)
+            ended = closed if what in (1, 3) else None
+            after += read.after("token" if what else None, ended, 2, what or None)
         positions = after
         assert make_up_table(positions)
         assert from_text(to_text(positions)) == positions
@@ -73,6 +75,16 @@ def test_a_position_that_is_old_needs_a_new_token() -> None:
     assert not read.needs_token(HOUR_US)
     assert read.needs_token(HOUR_US + 1)
     assert read.after("new", None, HOUR_US)[0].at_us == HOUR_US
+
+
+def test_a_partition_stands_still_until_it_is_read_to_an_end() -> None:
+    [position] = Read(WHOLE_TABLE, (Position(WHOLE_TABLE, WHOLE_TABLE, "old", 0),)).after(
+        "new", None, 9, 5
+    )
+    assert standing([position]) == [position]
+    # It may reach the end before a heartbeat brings another token.
+    again = Read(WHOLE_TABLE, (position,)).after(None, None, 19)
+    assert (standing(again), again[0].token) == ([], "new")
 
 
 def test_a_range_holds_and_shows_its_keys() -> None:
