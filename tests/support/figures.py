@@ -197,7 +197,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "and so on, up to a minute": _RETRY_MAX,
         "a minute by default": "slackwater/pipeline/supervisor.py::_DRAIN_TARGETS_MAX: Final = 2",
         "a minute at most": 'slackwater/cli.py::wait: options.Wait = "60s"',
-        "5 s)": "tests/unit/test_cli.py::test_a_wait_may_be_a_bare_number_of_seconds",
         "160 MiB": _START,
         "five seconds of the first epoch": (
             "slackwater/monitoring/status.py::_POLL_EVERY_S_MAX: Final = 4.0"
