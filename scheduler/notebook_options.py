@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.options import StreamOptions
-from slackwater.scheduler.source_settings import NotebookOptions, options_of
-from slackwater.setting_values import Section, reason_of
+from slackwater.scheduler.source_settings import BoundedSettings, NotebookOptions, options_of
+from slackwater.setting_values import reason_of
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", bound=BoundedSettings)
 
 
 def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> StreamOptions:
@@ -68,12 +68,12 @@ def checked(model: type[S], values: Mapping[str, Any]) -> S:
     if unknown:
         near = difflib.get_close_matches(unknown[0], names, n=1)
         raise OptionError(
-            f"spanner_changes has no option {unknown[0]!r}.",
+            f"{model.source_format} has no option {unknown[0]!r}.",
             f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}",
         )
     if missing:
         raise OptionError(
-            f"spanner_changes needs the option(s) {', '.join(missing)}.",
+            f"{model.source_format} needs the option(s) {', '.join(missing)}.",
             f'Set them as in .option("{missing[0]}", "...")',
         )
     # An error about several options has no place.

@@ -22,7 +22,7 @@ from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS
 from slackwater.scheduler.directed_read import parse_directed_read
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.epoch_span import SpanTarget
-from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.options import BIGTABLE_FORMAT, SPANNER_FORMAT, SourceOptions
 from slackwater.scheduler.read_options import (
     EARLIEST,
     NOW,
@@ -148,9 +148,11 @@ class BoundedSettings(EndpointSettings, ABC):
     """The bounds of a read of changes, whatever the source.
 
     Attributes:
+        source_format: the name of the Spark source.
         heartbeats_ms: the heartbeat interval that is asked for if none is set.
     """
 
+    source_format: ClassVar[str]
     heartbeats_ms: ClassVar[Mapping[Reading, int]]
 
     project: Annotated[str, _name_of("project"), Field(description="the project")]
@@ -185,6 +187,7 @@ class BoundedSettings(EndpointSettings, ABC):
 class BigtableSettings(BoundedSettings):
     """The table of Bigtable's whose change stream is read, and the bounds of the read."""
 
+    source_format: ClassVar = BIGTABLE_FORMAT
     heartbeats_ms: ClassVar = dict.fromkeys(Reading, _SECOND_MS)
 
     instance: Annotated[
@@ -208,6 +211,7 @@ class BigtableSettings(BoundedSettings):
 class StreamSettings(BoundedSettings):
     """The change stream to read, the bounds of the read, and the options of its queries."""
 
+    source_format: ClassVar = SPANNER_FORMAT
     heartbeats_ms: ClassVar = {
         Reading.BOUNDED: parse_duration_ms("10s"),
         Reading.CONTINUOUS: _SECOND_MS,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from slackwater.printing import in_one_line
 from slackwater.spark_sink.envelopes.envelope import Envelope
@@ -39,7 +39,10 @@ class LineFormatter:
         envelope: of the changes.
         record_filter: which records are written, and which of their columns.
         resolved_ms: the least time between two resolved lines; None to write none.
+        kind_column: the column with the kind of a change.
     """
+
+    kind_column: ClassVar = "mod_type"
 
     line_format: LineFormat
     envelope: Envelope
@@ -55,13 +58,14 @@ class LineFormatter:
         for batch in records.to_batches(max_chunksize=_ROWS_AT_ONCE):
             rows = batch.to_pylist()
             yield "".join(
-                self._line(message, row)
-                for row in rows
-                if self.record_filter.keeps(row)
-                for message in self.envelope.messages(
-                    self.record_filter.column_filter.apply_to_row(row)
-                )
+                self._line(message, row) for row in rows for message in self.messages(row)
             )
+
+    def messages(self, row: dict[str, Any]) -> Iterable[Message]:
+        """Return the messages of a record; none if it is left out."""
+        if not self.record_filter.keeps(row):
+            return []
+        return self.envelope.messages(self.record_filter.column_filter.apply_to_row(row))
 
     def resolved_line(self, watermark_ns: int) -> str:
         """Return the line that says that nothing up to a low watermark is missing."""
@@ -77,7 +81,9 @@ class LineFormatter:
             return _json(message)
         parts = [message.table, message.key, message.value]
         when = (
-            [] if row is None else [datetime_to_rfc3339(row["commit_timestamp"]), row["mod_type"]]
+            []
+            if row is None
+            else [datetime_to_rfc3339(row["commit_timestamp"]), row[self.kind_column]]
         )
         return " ".join([*when, *(part for part in parts if part is not None)])
 

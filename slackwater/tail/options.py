@@ -21,22 +21,27 @@ from slackwater.config.settings import Settings
 from slackwater.config.source_values import source_values
 from slackwater.errors import TailOptionError
 from slackwater.pipeline.source import capture_type
+from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
+from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.notebook_options import checked
-from slackwater.scheduler.options import StreamOptions
+from slackwater.scheduler.options import SourceOptions, StreamOptions
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.source_settings import (
     KEEP_MS,
+    BigtableSettings,
+    BoundedSettings,
     ReadingSettings,
     StreamSettings,
     options_of,
 )
 from slackwater.scheduler.spanner_source import SpannerSource
+from slackwater.scheduler.tasks.task import read_task
 from slackwater.spark_sink.envelopes.changefeed import ENRICHED, SOURCE, EnrichedProperty
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import Origin
@@ -46,7 +51,7 @@ from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineFormatter
-from slackwater.tail.tail import Tail
+from slackwater.tail.tail import Tail, TailedEpochs
 from slackwater.tail.terminal import Write, write_until_ended
 from slackwater.timestamp import (
     NANOSECONDS_PER_MICROSECOND,
@@ -65,6 +70,14 @@ _COLUMN_FLAGS: Final = {
     "when_changed": "--when-changed",
 }
 _PIPELINE: Final = "tail"
+_ENVELOPE: Final = "wrapped"
+_ORDER: Final = [
+    (name, "ascending") for name in ("commit_timestamp", "server_transaction_id", "record_sequence")
+]
+_OF_SPANNER: Final = (
+    *("updated", "mvcc_timestamp", "enriched_properties", "encode_json_value_null_as_object"),
+    *("initial_scan", "initial_scan_only"),
+)
 # CockroachDB's name for a changefeed that a client reads.
 _SINK: Final = "sinkless buffer"
 # Rows of an initial scan that become one batch.
@@ -135,39 +148,101 @@ def tail(options: ChangefeedOptions) -> None:
     Raises:
         TailOptionError, SettingsError, OptionError: an option is wrong; the message names it.
         UnknownChangesError: the change stream does not show the columns that the filter needs.
-        ReaderError, SchedulerError, StateError: Spanner or the store failed.
+        MissingExtraError: Bigtable's client is not installed.
+        ReaderError, SchedulerError, StateError: the source or the store failed.
     """
     _require_compatible(options)
     settings = _settings(options)
+    model = _model(settings, options)
     record_filter = _record_filter(settings, options.filter_fields)
     resolved_ms = None if options.resolved is None else _duration_ms(options.resolved)
+    if model is BigtableSettings:
+        _require_plain(options, names_table=settings is None)
 
     def work(write: Write, folder: Path) -> None:
-        source = _source_options(settings, options, folder)
-        formatter = LineFormatter(
-            options.line_format, _envelope(options, source), record_filter, resolved_ms
-        )
-        with (
-            closing(Connection(source.change_stream)) as connection,
-            closing(Store.open(source.state_url, migrate=True)) as store,
-        ):
-            changes = SpannerSource(connection, source.heartbeat_ms)
-            if record_filter.when_changed:
-                require_shown_changes(capture_type(changes.info()))
-            planner = Planner(source, changes, store)
-            scan = partial(_scan, connection, changes.dialect, record_filter)
-            Tail(
-                source,
-                planner,
-                store,
-                changes,
-                formatter,
-                write,
-                scan=scan if options.initial_scan or options.initial_scan_only else None,
-                is_scan_only=options.initial_scan_only,
-            ).run()
+        source = _source_options(model, settings, options, folder)
+        with closing(Store.open(source.state_url, migrate=True)) as store:
+            if model is BigtableSettings:
+                _tail_table(source, store, options.line_format, resolved_ms, write)
+            else:
+                _tail_stream(source, store, options, record_filter, resolved_ms, write)
 
     write_until_ended(work)
+
+
+def _tail_stream(
+    source: StreamOptions,
+    store: Store,
+    options: ChangefeedOptions,
+    record_filter: RecordFilter,
+    resolved_ms: int | None,
+    write: Write,
+) -> None:
+    formatter = LineFormatter(
+        options.line_format, _envelope(options, source), record_filter, resolved_ms
+    )
+    with closing(Connection(source.change_stream)) as connection:
+        changes = SpannerSource(connection, source.heartbeat_ms)
+        if record_filter.when_changed:
+            require_shown_changes(capture_type(changes.info()))
+        scan = partial(_scan, connection, changes.dialect, record_filter)
+        Tail(
+            source,
+            TailedEpochs(
+                Planner(source, changes, store),
+                partial(read_task, store=store, source=changes, options=source.read),
+                SCHEMA,
+                _ORDER,
+            ),
+            store,
+            formatter,
+            write,
+            scan=scan if options.initial_scan or options.initial_scan_only else None,
+            is_scan_only=options.initial_scan_only,
+        ).run()
+
+
+def _tail_table(
+    source: SourceOptions[BigtableTable],
+    store: Store,
+    line_format: LineFormat,
+    resolved_ms: int | None,
+    write: Write,
+) -> None:
+    # With an extra that not everybody has.
+    from slackwater.tail.bigtable import TableLines, epochs_of
+
+    table = source.change_stream
+    envelope = envelopes()[_ENVELOPE](
+        EnvelopeOptions(Origin(_PIPELINE, table.project, table.instance))
+    )
+    formatter = TableLines(line_format, envelope, RecordFilter(), resolved_ms, table.table)
+    with epochs_of(source, store) as epochs:
+        Tail(source, epochs, store, formatter, write).run()
+
+
+def _model(settings: Settings | None, options: ChangefeedOptions) -> type[BoundedSettings]:
+    """Return the source: the file's, or without one a table's if names and --table are given."""
+    if settings is not None:
+        is_of_bigtable = isinstance(settings.source, BigtableSettings)
+    else:
+        names = set(NAMES) & options.source_values.keys()
+        tables = options.filter_fields.get("tables", ())
+        is_of_bigtable = names == set(NAMES[:2]) and len(tables) == 1
+    return BigtableSettings if is_of_bigtable else StreamSettings
+
+
+def _require_plain(options: ChangefeedOptions, *, names_table: bool) -> None:
+    """Check that there are no options that are Spanner's alone.
+
+    Raises:
+        TailOptionError: names them.
+    """
+    filters = options.filter_fields.keys() - ({"tables"} if names_table else set())
+    wrong = [name for name in _OF_SPANNER if getattr(options, name)] + sorted(filters)
+    if wrong or options.envelope != _ENVELOPE:
+        what = ", ".join(wrong or ["envelope"]).replace("_", " ")
+        raise TailOptionError(f"options for Spanner's changes, not for Bigtable's: {what}.")
 
 
 def _settings(options: ChangefeedOptions) -> Settings | None:
@@ -276,15 +351,18 @@ def _scan(
 
 
 def _source_options(
-    settings: Settings | None, options: ChangefeedOptions, folder: Path
-) -> StreamOptions:
+    model: type[BoundedSettings],
+    settings: Settings | None,
+    options: ChangefeedOptions,
+    folder: Path,
+) -> SourceOptions[Any]:
     """Return the source's options: the stream, the bounds and the store.
 
     Raises:
         OptionError: a name or a time is not valid.
         TailOptionError: the change stream is not named completely, or a time is not valid.
     """
-    stream = checked(StreamSettings, _stream(settings, options))
+    stream = checked(model, _stream(model, settings, options))
     reading: ReadingSettings = ReadingSettings() if settings is None else settings.epoch
     reading = reading.model_copy(update={**_EPOCH_SETTINGS, "audit": AuditMode.STOP})
     return options_of(
@@ -299,14 +377,18 @@ def _source_options(
     )
 
 
-def _stream(settings: Settings | None, options: ChangefeedOptions) -> dict[str, Any]:
+def _stream(
+    model: type[BoundedSettings], settings: Settings | None, options: ChangefeedOptions
+) -> dict[str, Any]:
     """Return the change stream, the options of its queries, and the bounds."""
     merged: dict[str, Any] = {}
     if settings is not None:
-        names = StreamSettings.model_fields.keys() - {"start", "end"}
-        merged = settings.spanner().model_dump(include=set(names))
+        names = model.model_fields.keys() - {"start", "end"}
+        merged = settings.source.model_dump(include=set(names))
+    elif model is BigtableSettings:
+        [merged["table"]] = options.filter_fields["tables"]
     merged |= options.source_values
-    missing = [name for name in NAMES if name not in merged]
+    missing = [name for name in NAMES if name in model.model_fields and name not in merged]
     if missing:
         flags = [f"--{name.replace('_', '-')}" for name in missing]
         raise TailOptionError(

@@ -8,20 +8,18 @@ state is kept: another tail continues from the last resolved line.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.pipeline.epochs.audit import audit_written
-from slackwater.reader.schema import SCHEMA
 from slackwater.scheduler.audit import SinkCounts
-from slackwater.scheduler.change_source import PartitionQueries
+from slackwater.scheduler.epoch_planner import EpochPlanner
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED
-from slackwater.scheduler.options import StreamOptions
-from slackwater.scheduler.planner import Planner
-from slackwater.scheduler.tasks.task import read_task
+from slackwater.scheduler.options import SourceOptions
 from slackwater.state.epochs import prune_epochs, record_epoch
 from slackwater.state.models import Epoch
 from slackwater.state.store import Store
@@ -30,18 +28,36 @@ from slackwater.timestamp import floor_to_us, ms_to_seconds, us_to_ns
 
 # The least time from one epoch's start to the next one's: each costs a query per partition.
 _EPOCH_S_MIN: Final = 0.2
-_ORDER: Final = [
-    (name, "ascending") for name in ("commit_timestamp", "server_transaction_id", "record_sequence")
-]
 Scan = Callable[[int], Iterator[pa.RecordBatch]]
+T = TypeVar("T")
 
 
-class Tail:
+@dataclass(frozen=True, slots=True)
+class TailedEpochs(Generic[T]):
+    """The epochs of a source; a plan's tasks are of type T.
+
+    Attributes:
+        planner: plans them.
+        read: reads the records of a task.
+        schema: their columns.
+        order: the columns that order them, as Arrow's sort_by takes them.
+        is_cut_by_time: an epoch holds the records of a time, and no others.
+    """
+
+    planner: EpochPlanner[T, Any]
+    read: Callable[[T], Iterator[pa.RecordBatch]]
+    schema: pa.Schema
+    order: Sequence[tuple[str, str]]
+    is_cut_by_time: bool = True
+
+
+class Tail(Generic[T]):
     """A tail, which reads epochs and writes their lines.
 
     Args:
         options: the source's options, as for Spark.
-        planner, store, source: the planner, the metadata store and the records' source.
+        epochs: the source's.
+        store: the metadata store.
         formatter: turns records into lines.
         write: takes whole lines.
         scan: yields the rows as of a time in nanoseconds, to be written first; None for no
@@ -51,10 +67,9 @@ class Tail:
 
     def __init__(
         self,
-        options: StreamOptions,
-        planner: Planner,
+        options: SourceOptions[Any],
+        epochs: TailedEpochs[T],
         store: Store,
-        source: PartitionQueries,
         formatter: LineFormatter,
         write: Callable[[str], None],
         *,
@@ -62,9 +77,9 @@ class Tail:
         is_scan_only: bool = False,
     ) -> None:
         self._options = options
-        self._planner = planner
+        self._epochs = epochs
+        self._planner = epochs.planner
         self._store = store
-        self._source = source
         self._formatter = formatter
         self._write = write
         self._scan = scan
@@ -76,7 +91,7 @@ class Tail:
         """Write until the end_time, if there is one, or until interrupted.
 
         Raises:
-            ReaderError, SchedulerError, StateError: Spanner or the store failed. The output
+            ReaderError, SchedulerError, StateError: the source or the store failed. The output
                 is correct, and complete up to the last resolved line.
         """
         self._write(self._formatter.header())
@@ -108,17 +123,10 @@ class Tail:
         end_ns = self._planner.next_watermark_ns(start_ns)
         tasks = self._planner.plan(start_ns, end_ns)
         records = pa.Table.from_batches(
-            [
-                batch
-                for task in tasks
-                for batch in read_task(
-                    task, store=self._store, source=self._source, options=self._options.read
-                )
-            ],
-            SCHEMA,
+            [batch for task in tasks for batch in self._epochs.read(task)], self._epochs.schema
         )
         self._audit(records)
-        for text in self._formatter.lines(records.sort_by(_ORDER)):
+        for text in self._formatter.lines(records.sort_by(self._epochs.order)):
             self._write(text)
         self._planner.commit(end_ns)
         self._record(start_ns, end_ns, records.num_rows, time.monotonic() - began)
@@ -126,9 +134,11 @@ class Tail:
         return end_ns
 
     def _audit(self, records: pa.Table) -> None:
-        times = pc.min_max(records["commit_timestamp"].cast(pa.int64())).as_py()
+        commits = records["commit_timestamp"].cast(pa.int64())
+        times = pc.min_max(commits).as_py() if self._epochs.is_cut_by_time else {}
         first_ns, last_ns = (
-            None if t is None else us_to_ns(t) for t in (times["min"], times["max"])
+            None if (time_us := times.get(end)) is None else us_to_ns(time_us)
+            for end in ("min", "max")
         )
         written = SinkCounts(records.num_rows, first_ns, last_ns)
         audit_written(self._store, self._options.pipeline, written, self._options.read.audit)

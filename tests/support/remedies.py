@@ -75,6 +75,9 @@ TESTS: Final = {
     "tail --change-stream --database --instance --project": _QUICK_START,
     "tail --envelope --resolved --table": f"{_TAIL}::test_csv_and_text_lines_of_chosen_tables",
     "tail --change-stream --database --instance --project --resolved": _QUICK_START,
+    "tail --instance --project --table": (
+        "tests/faults/test_bigtable_tail.py::test_a_line_of_text_is_readable_and_one_of_csv_exact"
+    ),
     "tail --resolved --table": f"{_TAIL}::test_csv_and_text_lines_of_chosen_tables",
     "verify": _MIRRORS,
     "verify --continuous": (
