@@ -143,7 +143,9 @@ def read_positions(store: Store, pipeline: str, low_watermark_ns: int | None = N
     """
     c = positions.c
     at = [] if low_watermark_ns is None else [c.low_watermark_ns == low_watermark_ns]
-    statement = sa.select(c.positions).where(c.pipeline == pipeline, *at).order_by(c.number)
+    # Spanner takes the table's name in ORDER BY for the column's, unless that has another.
+    texts = sa.select(c.positions.label("text"))
+    statement = texts.where(c.pipeline == pipeline, *at).order_by(c.number)
     return store.read(lambda connection: list(connection.execute(statement).scalars()))
 
 
