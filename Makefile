@@ -80,6 +80,7 @@ on-spark-42: $(VENV42)/.installed
 	@mkdir -p build
 	@$(VENV42)/bin/python -m pytest -k "not POSTGRESQL" \
 		tests/spark/test_source.py \
+		tests/spark/test_bigtable_source.py \
 		tests/unit/pages/test_advisories.py \
 		tests/unit/spark_sink/test_hadoop_connectors.py::test_connectors_are_of_the_hadoop_that_spark_has \
 		tests/spark/test_connectors.py::test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there \

@@ -87,6 +87,7 @@ class PositionsLostError(SchedulerError, UserError):
     def __init__(self, pipeline: str, low_watermark: str) -> None:
         super().__init__(
             f"the metadata store has no positions of pipeline {pipeline!r} at {low_watermark}.",
-            "Restore it. Or go on by time: `slackwater run --from-watermark last`. Changes of the"
-            " minute before then come twice, and a partition that was further behind lacks some",
+            "Restore it. Or go on by time: `slackwater run --from-watermark last`, or in a notebook"
+            f" a new checkpoint and start: {low_watermark}. Changes of the minute before then may"
+            " come twice, and a partition that was further behind lacks some",
         )

@@ -13,25 +13,35 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from slackwater.scheduler.errors import OptionError
-from slackwater.scheduler.options import StreamOptions
-from slackwater.scheduler.source_settings import BoundedSettings, NotebookOptions, options_of
+from slackwater.scheduler.options import SourceOptions
+from slackwater.scheduler.source_settings import (
+    BigtableNotebookOptions,
+    BoundedSettings,
+    NotebookOptions,
+    options_of,
+)
 from slackwater.setting_values import reason_of
 
 S = TypeVar("S", bound=BoundedSettings)
 
 
-def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> StreamOptions:
+def parse_options(
+    options: Mapping[str, str],
+    environ: Mapping[str, str],
+    model: type[NotebookOptions | BigtableNotebookOptions] = NotebookOptions,
+) -> SourceOptions[Any]:
     """Return the options of spark.readStream or spark.read, checked.
 
     Args:
         options: as Spark hands them over; names in any case. An empty text is an option left out.
         environ: may name an emulator.
+        model: of the source.
 
     Raises:
         OptionError: options are missing, unknown or malformed; the message names them.
     """
     texts = {name.lower(): text for name, text in options.items() if text}
-    made = checked(NotebookOptions, texts)
+    made = checked(model, texts)
     return replace(
         options_of(
             made,
@@ -45,7 +55,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Str
         ),
         is_state_lasting=made.state_url is not None,
         tasks_max=made.tasks,
-        table=made.table,
+        table=made.table if isinstance(made, NotebookOptions) else None,
         is_checkpoint_empty=made.checkpoint_is_empty,
     )
 

@@ -289,8 +289,8 @@ class ReadingSettings(Section):
     )
 
 
-class NotebookOptions(StreamSettings, ReadingSettings):
-    """The options of the Spark source in a notebook: those of the file, and its own."""
+class _QueryOptions(ReadingSettings):
+    """The options that a query in a notebook has beside its source's."""
 
     pipeline: PipelineName = Field(
         default="notebook", description="the name in the metadata store and in the checkpoint"
@@ -300,14 +300,25 @@ class NotebookOptions(StreamSettings, ReadingSettings):
     tasks: Annotated[int, WholeNumber(1, 100_000)] = Field(
         default=os.cpu_count() or 1, description="Spark tasks an epoch, at most"
     )
-    table: str | None = Field(
-        default=None, description="read the changes of one table, in typed columns"
-    )
     traces: bool = Field(
         default=False,
         description="keep in the metadata store when the longest queries of an epoch ran",
     )
     checkpoint_is_empty: bool | None = Field(default=None, description="the query is new")
+
+
+class NotebookOptions(StreamSettings, _QueryOptions):
+    """The options of the Spark source in a notebook: those of the file, and its own."""
+
+    table: str | None = Field(
+        default=None, description="read the changes of one table, in typed columns"
+    )
+
+
+class BigtableNotebookOptions(BigtableSettings, _QueryOptions):
+    """The same of a table of Bigtable's, which has no queries that stay open."""
+
+    reading: Annotated[Literal[Reading.BOUNDED], AnyCase] = Reading.BOUNDED
 
 
 def require_pipeline_name(name: str) -> None:

@@ -58,7 +58,8 @@ def seal_attempt(
             if connection.execute(sealed).scalar() != attempt:
                 raise AlreadySealedError(
                     f"task {task} of pipeline {plan.pipeline!r} was sealed by another attempt.",
-                    "Its rows were lost: the epoch is planned and read again",
+                    "Its rows were lost: the epoch is planned and read again. In a notebook,"
+                    " persist() a batch that is read twice",
                 )
             return
         transaction.seal_task(plan.plan_id, task, counts)

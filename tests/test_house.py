@@ -196,7 +196,7 @@ def test_our_folders_are_imported_as_parts_of_slackwater_only() -> None:
     """The bare names work in the repository's root, and nowhere else."""
     # Most files are not parsed: an import that names a folder at all has it in its first line.
     named = re.compile(rf"^\s*(?:import|from)\b.*(?<![\w.])(?:{'|'.join(LINKED)})\b", re.MULTILINE)
-    for path in [*sources(*PACKAGES, *OTHERS), ROOT / "pyspark_slackwater.py"]:
+    for path in [*sources(*PACKAGES, *OTHERS), *ROOT.glob("pyspark_slackwater*.py")]:
         if named.search(path.read_text()):
             assert imported(path).isdisjoint(LINKED), path
 
@@ -261,6 +261,7 @@ def test_a_command_loads_only_what_it_needs(tmp_path: Path) -> None:
             ),
             # Spark loads it in processes that read nothing, one after the other at each start.
             ("slackwater.scheduler.spark.data_source", set(), CLIENTS),
+            ("pyspark_slackwater_bigtable", set(), CLIENTS),
             ("slackwater.scheduler.spark.stream_reader", CLIENTS, set()),
         ],
         # pyarrow starts a thread when it is loaded, which no child of a fork has.

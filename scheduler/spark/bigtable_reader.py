@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -14,10 +14,13 @@ from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
 from slackwater.scheduler.bigtable.planner import TabletPlanner, TabletTask
 from slackwater.scheduler.bigtable.tablet_task import read_tablets
 from slackwater.scheduler.options import SourceOptions
-from slackwater.scheduler.spark.epochs_reader import EpochsReader
+from slackwater.scheduler.spark.epochs_reader import EpochsReader, Offset
+from slackwater.scheduler.spark.temporary_store import go_on_in
 from slackwater.state.store import Store
 
 BigtableOptions = SourceOptions[BigtableTable]
+# The field of an offset with the temporary store that has its positions.
+_STORE: Final = "state_url"
 
 
 class TabletPartition(InputPartition):
@@ -36,6 +39,18 @@ class BigtableChangesStreamReader(EpochsReader[TabletTask]):
     def _make_planner(self, store: Store) -> TabletPlanner:
         source = BigtableSource(service_of(self._options.change_stream))
         return TabletPlanner(self._options, source, store)
+
+    def _offset(self, watermark_ns: int | None) -> Offset:
+        offset = super()._offset(watermark_ns)
+        options = self._options
+        return offset if options.is_state_lasting else {**offset, _STORE: options.state_url}
+
+    def _go_on_after(self, offset: Offset) -> None:
+        # What is not this pipeline's is refused when the low watermark is read.
+        options = self._options
+        other = None if options.is_state_lasting else offset.get(_STORE)
+        if other and go_on_in(other, options.state_url):
+            self._planner = None
 
     def _inputs(self, tasks: Sequence[TabletTask]) -> list[InputPartition]:
         return [TabletPartition(task) for task in tasks]

@@ -87,6 +87,8 @@ class EpochsReader(DataSourceStreamReader, _AvailableNow, Generic[T]):  # type: 
             start: the offset at which it starts; Spark 4.1 does not pass it.
             limit: a read limit of Spark's; epochs are bounded by max_span instead.
         """
+        if start is not None:
+            self._go_on_after(start)
         planner = self._planning()
         is_bounded = start is not None or self._has_chosen or self._knows_checkpoint()
         self._has_chosen = True
@@ -115,6 +117,8 @@ class EpochsReader(DataSourceStreamReader, _AvailableNow, Generic[T]):  # type: 
     @encoded_errors()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Plan the epoch (start, end]."""
+        self._go_on_after(start)
+        self._go_on_after(end)
         planner = self._planning()
         start_ns, end_ns = self._watermark_ns(start), self._watermark_ns(end)
         if end_ns is None:
@@ -133,12 +137,16 @@ class EpochsReader(DataSourceStreamReader, _AvailableNow, Generic[T]):  # type: 
     @encoded_errors()
     def commit(self, end: Offset) -> None:
         """Note that the sink has committed the epoch that ends here."""
+        self._go_on_after(end)
         watermark_ns = self._watermark_ns(end)
         if watermark_ns is not None:
             self._planning().commit(watermark_ns)
 
     def stop(self) -> None:
         """Do nothing: connections end with their process."""
+
+    def _go_on_after(self, offset: Offset) -> None:
+        """Prepare to go on after an offset of the checkpoint, which may be another process's."""
 
     def _is_certainly_first(self) -> bool:
         """Return True if the start is a safe answer although Spark 4.1 hides the checkpoint.

@@ -30,18 +30,19 @@ from importlib.util import find_spec
 names = ("slackwater", "pyspark_slackwater", "reader", "state", "scheduler", "spark_sink")
 print(json.dumps({name: (spec := find_spec(name)) and str(spec.origin) for name in names}))
 """
+FINDERS = ("pyspark_slackwater.py", "pyspark_slackwater_bigtable.py")
 BARE_NAMES = ("reader", "state", "scheduler", "spark_sink")
 PARTITION_ALIVE_S = 20
 
 
-def test_a_wheel_holds_the_package_and_the_module_by_which_spark_finds_the_format(
+def test_a_wheel_holds_the_package_and_the_modules_by_which_spark_finds_the_formats(
     checkout: Path, wheel: Path
 ) -> None:
     names = run(sys.executable, "-m", "zipfile", "-l", str(wheel)).splitlines()[1:]
     files = [line.split()[0] for line in names]
     tops = {file.partition("/")[0] for file in files}
     (info,) = (top for top in tops if top.endswith(".dist-info"))
-    assert tops == {"slackwater", "pyspark_slackwater.py", info}
+    assert tops == {"slackwater", *FINDERS, info}
     for name in BARE_NAMES:
         ours = {str(path.relative_to(ROOT)) for path in (ROOT / name).rglob("*.py")}
         assert {f"slackwater/{path}" for path in ours} <= set(files)
