@@ -9,6 +9,7 @@ from typing import Any, Final
 from slackwater.commands.options import PartitionFormat
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.config.settings import Settings
+from slackwater.errors import SettingsError
 from slackwater.monitoring.json_fields import partition_fields, position_fields, short_token
 from slackwater.monitoring.lineage_graph import to_dot
 from slackwater.printing import in_one_line
@@ -25,12 +26,18 @@ def partition_lines(settings: Settings, partition_format: PartitionFormat) -> It
 
     Raises:
         PipelineNotStartedError: the pipeline has never run.
+        SettingsError: a graph is to be drawn of Bigtable's partitions.
         StateError: the store can't be read.
     """
     with open_pipeline(settings) as (store, pipeline):
         partitions = store.partitions(settings.pipeline)
         stalled = stalls(store, settings.pipeline)
         positions = positions_of(store, settings.pipeline)
+    if positions and partition_format is PartitionFormat.DOT:
+        raise SettingsError(
+            "Bigtable's partitions have no parents on record, of which a graph could be drawn.",
+            "Use --format table or json",
+        )
     if partition_format is PartitionFormat.DOT:
         yield from to_dot(partitions, low_watermark_ns=pipeline.low_watermark_ns).splitlines()
         return
@@ -73,9 +80,10 @@ def position_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         rows: as json_fields.position_fields() returns them.
     """
     times = ["position_at", "replication_stands_at"]
-    table = [["position (UTC)", "replication", "keys", "waits for the rest of"]]
+    table = [["position (UTC)", "replication", "token", "keys", "waits for the rest of"]]
     for row in rows:
         cells = [_shown(row[time]) if row[time] else "-" for time in times]
+        cells.append("yes" if row["has_token"] else "-")
         table.append([*cells, row["keys"], row["waits_for_the_rest_of"] or "-"])
     yield from _aligned([[in_one_line(cell) for cell in cells] for cells in table])
 

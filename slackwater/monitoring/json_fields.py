@@ -85,6 +85,8 @@ def position_fields(positions: Sequence[Position]) -> list[dict[str, Any]]:
     return [
         {
             "keys": position.keys.label,
+            # Without one it is read on by the time.
+            "has_token": position.token is not None,
             "position_at": _rfc3339_of_us(position.at_us),
             "replication_stands_at": _rfc3339_of_us(position.stands_at_us),
             "waits_for_the_rest_of": position.partition.label if position in waiting else None,

@@ -101,6 +101,13 @@ def test_each_format_has_each_change_once_after_a_kill(
     for name in FORMATS:
         assert counted[name]["records"] == len(history.changes), name
         assert counted[name]["partitions"]["running"] > 0, name
+    said = slackwater(
+        *("partitions", "-c", str(service.config), "--pipeline", "orc", "--format", "json")
+    )
+    partitions = json.loads(said.stdout)
+    assert len(partitions) == counted["orc"]["partitions"]["running"]
+    assert (partitions[0]["keys"][:2], partitions[-1]["keys"][-2:]) == ("[,", " )")
+    assert all(each["has_token"] for each in partitions)
 
 
 def test_a_store_that_was_lost_is_refused_and_the_remedy_loses_nothing(

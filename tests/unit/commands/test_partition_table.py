@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from slackwater.commands.options import PartitionFormat
 from slackwater.commands.partition_lines import partition_lines, partition_table
 from slackwater.config.load import load_settings
+from slackwater.errors import SettingsError
 from slackwater.reader.bigtable.positions import Position
 from slackwater.reader.bigtable.row_range import RowRange
 from slackwater.scheduler.bigtable.planner import task_positions
@@ -75,15 +77,19 @@ def test_partitions_of_bigtable_have_positions_and_say_what_they_wait_for(
     file.write_text(yaml.safe_dump(MINIMAL | {"state": {"url": orders_store.url}}))
     settings = load_settings(file, {})
     assert list(partition_lines(settings, PartitionFormat.TABLE)) == [
-        "position (UTC)       replication          keys           waits for the rest of",
-        "1970-01-01 00:00:02  -                    [, b)          -",
-        "1970-01-01 00:00:03  -                    [b, user\\x00)  [b, )",
-        "1970-01-01 00:00:01  1970-01-01 00:00:00  [user\\x00, )   -",
+        "position (UTC)       replication          token  keys           waits for the rest of",
+        "1970-01-01 00:00:02  -                    -      [, b)          -",
+        "1970-01-01 00:00:03  -                    yes    [b, user\\x00)  [b, )",
+        "1970-01-01 00:00:01  1970-01-01 00:00:00  yes    [user\\x00, )   -",
     ]
     rows = json.loads("".join(partition_lines(settings, PartitionFormat.JSON)))
     assert rows[2] == {
         "keys": "[user\\x00, )",
+        "has_token": True,
         "position_at": "1970-01-01T00:00:01.000000Z",
         "replication_stands_at": "1970-01-01T00:00:00.500000Z",
         "waits_for_the_rest_of": None,
     }
+    with pytest.raises(SettingsError, match="no parents on record") as refused:
+        list(partition_lines(settings, PartitionFormat.DOT))
+    assert "--format table" in refused.value.hint
