@@ -251,7 +251,7 @@ def tail_(
     database: options.SourceName = None,
     change_stream: options.SourceName = None,
     source: options.SourceValues = None,
-    tables: options.Tables = None,
+    tables: options.TailTables = None,
     exclude_tables: options.ExcludeTables = None,
     mod_types: options.ModTypes = None,
     transaction_tags: options.TransactionTags = None,

@@ -137,6 +137,13 @@ SourceValues = Annotated[
     ),
 ]
 SourceName = Annotated[str | None, typer.Option(help="Overrides the settings file.")]
+TailTables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        help="Only tables that match this glob; repeatable. Without a database, Bigtable's table.",
+    ),
+]
 ExcludeTables = Annotated[
     list[str] | None,
     typer.Option("--exclude-table", help="No tables that match this glob; repeatable."),
