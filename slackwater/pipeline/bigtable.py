@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import pyarrow as pa
+
 from slackwater.config.settings import Settings
 from slackwater.pipeline.source import may_have_begun, source_options
-from slackwater.reader.bigtable.changes import SCHEMA
+from slackwater.reader.bigtable.records import schema_of
 from slackwater.reader.bigtable.service import BigtableService
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.database.change_stream_info import retention_text
@@ -22,7 +24,6 @@ class BigtableHandle:
     """A table that was looked up and can be read; see PipelineSource."""
 
     format: ClassVar = BIGTABLE_FORMAT
-    schema: ClassVar = SCHEMA
     has_tables: ClassVar = False
     is_cut_by_time: ClassVar = False
 
@@ -32,6 +33,11 @@ class BigtableHandle:
     def changes(self) -> BigtableSource:
         """Return the table as the scheduler's source."""
         return self.source
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return schema_of(self.options.change_stream)
 
     @property
     def retention_ns(self) -> int:
