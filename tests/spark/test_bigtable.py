@@ -126,6 +126,21 @@ def test_init_writes_a_file_that_check_finds_right(
     )
 
 
+def test_a_column_of_a_family_that_is_not_there_is_refused_before_anything_is_written(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = {"path": "out", "checkpoint": "checkpoint"}
+    of_file = {"source": {**source(host), "columns": {"infos:q0": "BYTES"}}, "sink": sink}
+    Path("slackwater.yaml").write_text(yaml.safe_dump({"pipeline": "clicks", **of_file}))
+    for command in ("check", "run"):
+        done = slackwater(command)
+        assert done.returncode == 2, done.stdout
+        said = " ".join((done.stdout + done.stderr).split())
+        assert re.search(r"has no column family infos\. .*It has info, stats, sums", said)
+    assert not Path("out").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
