@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -16,10 +14,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from slackwater.demo.service import Service
-from slackwater.timestamp import datetime_to_us
 from tests.support.bigquery import BigQueryServer, Door
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server
+from tests.support.bigtable_columns import COLUMNS, Listed, listed_in, shown, shown_in, typed
 from tests.support.bigtable_pipelines import history as history
 from tests.support.bigtable_pipelines import host as host
 from tests.support.bigtable_pipelines import pipelines_of
@@ -36,14 +34,12 @@ from tests.support.postgres import postgres_server as postgres_server
 from tests.support.pubsub import PubSubEmulator
 from tests.support.pubsub import pubsub as pubsub
 from tests.support.read_tables import rows_at
-from tests.synthetic.bigtable.history import Change, DeleteFamily, History, SetCell, Shape
+from tests.synthetic.bigtable.history import History, Shape
 
-CELLS: Final = ("info:q0", "info:q1", "stats:q2", "info:long")
 FILES: Final = ("parquet", "delta", "iceberg")
 TOPIC: Final = "clicks"
 SECONDS_MAX: Final = 240
 NO_SPARK: Final = cast("Any", None)
-Row = tuple[bytes | None, ...]
 
 
 @pytest.fixture
@@ -78,7 +74,7 @@ def test_listed_cells_are_in_every_sink_after_a_kill(
         formats = (*FILES, "bigquery", *databases, *topics)
         _, settings = pipelines_of(formats, shape, host, tmp_path)
         settings["spark"] = {"conf": spark_conf()}
-        settings["source"]["columns"] = {"row_key": "BYTES", **dict.fromkeys(CELLS, "BYTES")}
+        settings["source"]["columns"] = COLUMNS
         sinks = {name: each["sink"] for name, each in settings["pipelines"].items()}
         for name in ("delta", "iceberg"):
             sinks[name]["kind"] = kind
@@ -91,7 +87,7 @@ def test_listed_cells_are_in_every_sink_after_a_kill(
                 **topic,
             }
         run_with_a_kill(settings, tmp_path)
-        expected = Counter(map(row_of, history.changes))
+        expected = Counter(map(listed_in, history.changes))
         landed = {name: Counter(rows_in(name, tmp_path / name)) for name in FILES}
         for name, place in databases.items():
             landed[name] = Counter(map(typed, place.rows("table")))
@@ -121,47 +117,15 @@ def run_with_a_kill(settings: dict[str, Any], folder: Path) -> None:
     assert service.wait(SECONDS_MAX) == 0, service.log.read_text()[-3_000:]
 
 
-def rows_in(name: str, path: Path) -> list[Row]:
+def rows_in(name: str, path: Path) -> list[Listed]:
     if name != "parquet":
         return list(map(typed, rows_at(name, path / "table").to_pylist()))
     records = ds.dataset(path, partitioning="hive").to_table().to_pylist()
     return [row for record in records for row in rows_of(record)]
 
 
-def rows_of(record: Mapping[str, Any]) -> Iterator[Row]:
+def rows_of(record: Mapping[str, Any]) -> Iterator[Listed]:
     """Yield the rows of a data change record."""
     for mod in record["mods"]:
         keys, values = json.loads(mod["keys"]), json.loads(mod["new_values"])
         yield shown(record["commit_timestamp"], keys, values)
-
-
-def typed(row: Mapping[str, Any]) -> Row:
-    """Return a typed changelog's row."""
-    at = datetime_to_us(row["commit_timestamp"])
-    cells = (row["after"][cell] for cell in CELLS)
-    return (row["key"]["row_key"], b"%d" % at, *cells)
-
-
-def shown_in(message: Mapping[str, Any]) -> Row:
-    commit = datetime.fromisoformat(message["commit_timestamp"])
-    return shown(commit, message["key"], message["after"])
-
-
-def shown(commit: datetime, key: Mapping[str, Any], after: Mapping[str, Any]) -> Row:
-    cells = [after.get(cell) for cell in CELLS]
-    return (
-        b64decode(key["row_key"]),
-        b"%d" % datetime_to_us(commit),
-        *(None if cell is None else b64decode(cell) for cell in cells),
-    )
-
-
-def row_of(change: Change) -> Row:
-    """Return a change's key, its time, and its listed cells."""
-    cells: dict[str, bytes | None] = dict.fromkeys(CELLS)
-    for entry in change.entries:
-        if isinstance(entry, SetCell):
-            cells[f"{entry.family}:{entry.qualifier.decode()}"] = entry.value
-        elif isinstance(entry, DeleteFamily):
-            cells.update({name: None for name in cells if name.startswith(f"{entry.family}:")})
-    return (change.row_key, b"%d" % change.commit_us, *(cells[name] for name in CELLS))
