@@ -6,20 +6,20 @@ is a record with one mod. Only listed columns are in it, and of them only those 
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from slackwater.reader.bigtable.changes import SCHEMA as CHANGES
 from slackwater.reader.bigtable.table import ROW_KEY, BigtableTable
 from slackwater.reader.schema import SCHEMA
-from slackwater.timestamp import datetime_to_us
 
 
 def schema_of(table: BigtableTable) -> pa.Schema:
@@ -36,56 +36,64 @@ def records_of(table: BigtableTable, batches: Iterable[pa.RecordBatch]) -> Itera
     """
     cells = dict(table.columns)
     key_type = cells.pop(ROW_KEY, "BYTES")
+    same = _same_in_all(table.table, key_type, cells)
+    for batch in batches:
+        rows = batch.to_pylist()
+        first = pa.array([0] * len(rows), pa.int32())
+        columns = {name: values.take(first) for name, values in same.items()}
+        for name in ("commit_timestamp", "low_watermark"):
+            columns[name] = batch[name]
+        columns["partition_token"] = batch["partition"]
+        columns["is_system_transaction"] = pc.equal(batch["type"], "GARBAGE_COLLECTION")
+        ids = [
+            f"{row['tiebreaker']:010d}-{commit_us}-{row['source_cluster_id'] or ''}"
+            for row, commit_us in zip(rows, _microseconds(batch["commit_timestamp"]), strict=True)
+        ]
+        # Of changes of a row at the same time the one with the larger tie breaker is later.
+        columns["server_transaction_id"] = pa.array(ids, pa.string())
+        keys = [sha256(row["row_key"]).hexdigest()[:16] for row in rows]
+        columns["record_sequence"] = pa.array(keys, pa.string())
+        mods = [[_mod(row, key_type, cells)] for row in rows]
+        columns["mods"] = pa.array(mods, SCHEMA.field("mods").type)
+        yield pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _same_in_all(table: str, key_type: str, cells: Mapping[str, str]) -> dict[str, pa.Array]:
+    """Return what all records of a table have, as arrays of one value."""
     column_types = [_column_type(ROW_KEY, key_type, 1)]
     column_types += [_column_type(name, of, at) for at, (name, of) in enumerate(cells.items(), 2)]
-    for batch in batches:
-        rows = [
-            _record(table.table, row, key_type, cells, column_types) for row in batch.to_pylist()
-        ]
-        yield pa.RecordBatch.from_pylist(rows, SCHEMA)
-
-
-def _column_type(name: str, code: str, position: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": json.dumps({"code": code}),
-        "is_primary_key": name == ROW_KEY,
-        "ordinal_position": position,
-    }
-
-
-def _record(
-    table: str,
-    row: Mapping[str, Any],
-    key_type: str,
-    cells: Mapping[str, str],
-    column_types: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    key, cluster = row["row_key"], row["source_cluster_id"] or ""
-    commit_us = datetime_to_us(row["commit_timestamp"])
-    return {
-        "commit_timestamp": row["commit_timestamp"],
-        # Of changes of a row at the same time the one with the larger tie breaker is later.
-        "server_transaction_id": f"{row['tiebreaker']:010d}-{commit_us}-{cluster}",
-        "record_sequence": sha256(key).hexdigest()[:16],
+    same = {
         "is_last_record_in_transaction_in_partition": True,
         "table_name": table,
         "column_types": column_types,
-        "mods": [
-            {
-                "keys": json.dumps({ROW_KEY: value_of(key, key_type)}),
-                "new_values": json.dumps(_new_values(row["entries"], cells)),
-                "old_values": "{}",
-            }
-        ],
         "mod_type": "UPDATE",
         "value_capture_type": "NEW_VALUES",
         "number_of_records_in_transaction": 1,
         "number_of_partitions_in_transaction": 1,
         "transaction_tag": "",
-        "is_system_transaction": row["type"] == "GARBAGE_COLLECTION",
-        "partition_token": row["partition"],
-        "low_watermark": row["low_watermark"],
+    }
+    return {name: pa.array([value], SCHEMA.field(name).type) for name, value in same.items()}
+
+
+def _microseconds(times: pa.Array) -> list[int]:
+    microseconds: list[int] = times.cast(pa.int64()).to_pylist()
+    return microseconds
+
+
+def _column_type(name: str, code: str, position: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": f'{{"code":"{code}"}}',
+        "is_primary_key": name == ROW_KEY,
+        "ordinal_position": position,
+    }
+
+
+def _mod(row: Mapping[str, Any], key_type: str, cells: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "keys": orjson.dumps({ROW_KEY: value_of(row["row_key"], key_type)}).decode(),
+        "new_values": orjson.dumps(_new_values(row["entries"], cells)).decode(),
+        "old_values": "{}",
     }
 
 
