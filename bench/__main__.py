@@ -26,7 +26,6 @@ from rich.table import Table
 
 from bench import (
     continuous,
-    control,
     freshness,
     kafka_delivery,
     landing,
@@ -79,7 +78,6 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
         "read_cpu": [(read_cpu.measure, (20_000, 3))],
         "tail": [(tail.measure, (5,))],
         "scan": [(scan.measure, (1_000_000,))],
-        "control": [(control.measure, (5,))],
         "start": [(start.measure, (5,))],
     }
 

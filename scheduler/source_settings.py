@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, model_validator
 
 from slackwater.endpoint import Endpoint, or_emulator
-from slackwater.reader.bigtable.table import EMULATOR_VARIABLE, BigtableTable
+from slackwater.reader.bigtable.table import EMULATOR_VARIABLE, ROW_KEY, TYPES, BigtableTable
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import ChangeStreamNameError
 from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
@@ -31,7 +31,14 @@ from slackwater.scheduler.read_options import (
     Reading,
     ReadOptions,
 )
-from slackwater.setting_values import AnyCase, Duration, EmptyIsNone, Section, WholeNumber
+from slackwater.setting_values import (
+    AnyCase,
+    Duration,
+    EmptyIsNone,
+    Section,
+    TextMapping,
+    WholeNumber,
+)
 from slackwater.timestamp import ms_to_ns, ms_to_seconds, parse_duration_ms, parse_rfc3339
 
 _MIB: Final = 1 << 20
@@ -49,6 +56,16 @@ _OF_BIGTABLE: Final[Mapping[str, Any]] = {
     "instance": "some-instance",
     "table": "some-table",
 }
+
+
+def _known_columns(columns: Mapping[str, str]) -> Mapping[str, str]:
+    """Return columns of Bigtable's with types that are known."""
+    for name, code in columns.items():
+        if name != ROW_KEY and not all(name.partition(":")[::2]):
+            raise ValueError(f"{name!r} is neither family:qualifier nor {ROW_KEY}")
+        if code not in TYPES:
+            raise ValueError(f"{name} has the type {code!r}. Use one of {', '.join(TYPES)}")
+    return columns
 
 
 def _name_of(
@@ -201,11 +218,21 @@ class BigtableSettings(BoundedSettings):
         _name_of("app_profile", BigtableTable, _OF_BIGTABLE),
         Field(description="the application profile, with single-cluster routing"),
     ] = "default"
+    columns: Annotated[TextMapping, AfterValidator(_known_columns)] = Field(
+        default_factory=dict,
+        description="types of cells by family:qualifier, and of row_key; see docs/bigtable.md",
+    )
 
     def address(self, environ: Mapping[str, str]) -> BigtableTable:
         """Return the table; see BoundedSettings."""
-        endpoint = or_emulator(self.endpoint_named(), environ, EMULATOR_VARIABLE)
-        return BigtableTable(self.project, self.instance, self.table, self.app_profile, endpoint)
+        return BigtableTable(
+            self.project,
+            self.instance,
+            self.table,
+            self.app_profile,
+            or_emulator(self.endpoint_named(), environ, EMULATOR_VARIABLE),
+            tuple(self.columns.items()),
+        )
 
 
 class StreamSettings(BoundedSettings):

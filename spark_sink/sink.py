@@ -43,8 +43,9 @@ class OutputPosition:
         begun: the low watermark of a later epoch of which a part is visible; None if there is none.
         pipeline: the pipeline that wrote the last line of the watermark log; None without one.
         has_tables: whether there are tables of the pipeline; None for an output of another kind.
-        committed: the low watermark of the last commit; None without one, or if none is known. An
-            epoch without rows may be complete without one.
+        committed: the low watermark of the last commit, of all of an epoch or of its changes of a
+            table; None without one, or if none is known. An epoch without rows may be complete
+            without one.
     """
 
     complete: datetime | None
@@ -212,6 +213,22 @@ class TaskWriting(Protocol):
             schema: of the records.
             is_scan: whether it is for an initial scan.
         """
+
+
+@runtime_checkable
+class KeepsPositions(Protocol):
+    """A sink whose commits name the positions from which the source is read on."""
+
+    def keep_positions(self, plan: str, text: str) -> None:
+        """Have the next epoch name these positions when it is published, if it has rows.
+
+        Args:
+            plan: whose positions they are; no other plan has this name.
+            text: the positions.
+        """
+
+    def last_positions(self) -> str | None:
+        """Return the positions of the last commit, after position(); None if they are gone."""
 
 
 @runtime_checkable

@@ -6,8 +6,9 @@ attempt only, and the positions of the plan whose epoch was written become those
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import sqlalchemy as sa
 
@@ -77,11 +78,25 @@ def confirm_positions(
     connection: sa.Connection, pipeline: str, plan_id: str, low_watermark_ns: int
 ) -> None:
     """Make the positions of a committed plan, if it has any, those of the pipeline."""
-    c = plan_positions.c
-    read = sa.select(c.task, c.partitions, c.positions).where(c.plan_id == plan_id)
-    rows = [TaskPositions(row.partitions, row.positions) for row in connection.execute(read)]
-    if rows:
+    if rows := _of_plan(connection, plan_id):
         _set(connection, pipeline, rows, low_watermark_ns)
+
+
+def positions_text(store: Store, plan_id: str) -> str:
+    """Return the positions that the tasks of a plan have left, in one text for positions_of()."""
+    rows = store.read(lambda connection: _of_plan(connection, plan_id))
+    return json.dumps([astuple(row) for row in rows])
+
+
+def positions_of(text: str) -> list[TaskPositions]:
+    """Return the positions of positions_text()."""
+    return [TaskPositions(*row) for row in json.loads(text)]
+
+
+def _of_plan(connection: sa.Connection, plan_id: str) -> list[TaskPositions]:
+    c = plan_positions.c
+    read = sa.select(c.partitions, c.positions).where(c.plan_id == plan_id)
+    return [TaskPositions(*row) for row in connection.execute(read)]
 
 
 def set_positions(

@@ -7,6 +7,7 @@
 - service: calls of Bigtable's API, and the meaning of its errors.
 - partition_read: when a read is opened again, and where it then starts; when it is over.
 - changes: the rows of the messages, and their columns.
+- records: those rows as data change records, with a column for each listed cell.
 
 The words are those of Bigtable's documentation. Its change streams have no transactions over rows
 and no order over partitions, so there is no consistent cut: a position is a token for each

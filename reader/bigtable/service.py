@@ -84,9 +84,11 @@ class ChangeStreamConfig:
 
     Attributes:
         retention_ns: how long Bigtable keeps changes; None if the table has no change stream.
+        families: the names of the table's column families.
     """
 
     retention_ns: int | None
+    families: frozenset[str] = frozenset()
 
 
 class BigtableService:
@@ -118,7 +120,8 @@ class BigtableService:
         table = self.retry(call)
         if not table.HasField("change_stream_config"):
             return ChangeStreamConfig(None)
-        return ChangeStreamConfig(table.change_stream_config.retention_period.ToNanoseconds())
+        retention_ns = table.change_stream_config.retention_period.ToNanoseconds()
+        return ChangeStreamConfig(retention_ns, frozenset(table.column_families))
 
     def partitions(self) -> list[RowRange]:
         """Return the partitions of the table at present.

@@ -9,6 +9,10 @@ from typing import Final
 from slackwater.endpoint import SERVICE, Endpoint
 from slackwater.reader.errors import ChangeStreamNameError
 
+# The name of the row key among the columns.
+ROW_KEY: Final = "row_key"
+# Of columns. Numbers have eight bytes, as HBase's clients write them.
+TYPES: Final = ("BYTES", "STRING", "INT64", "FLOAT64")
 EMULATOR_VARIABLE: Final = "BIGTABLE_EMULATOR_HOST"
 _PATTERNS: Final = {
     "project": re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{2,61}[a-z0-9]"),
@@ -26,6 +30,8 @@ class BigtableTable:
         project, instance, table: names, without paths.
         app_profile: the application profile of the reads; it routes to a single cluster.
         endpoint: the server; without a host it is the public service.
+        columns: types by the names of cells, family:qualifier, and perhaps of ROW_KEY: the changes
+            are read as data change records with these columns. If it is empty, as they are.
 
     Raises:
         ChangeStreamNameError: a name is malformed, so that it can't exist in Bigtable.
@@ -36,6 +42,7 @@ class BigtableTable:
     table: str
     app_profile: str = "default"
     endpoint: Endpoint = SERVICE
+    columns: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for field, pattern in _PATTERNS.items():

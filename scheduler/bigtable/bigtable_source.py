@@ -39,18 +39,26 @@ class BigtableSource:
         """
         self.retention_ns()
 
-    def retention_ns(self) -> int:
-        """Return how long changes are kept; looked up once. Raises as check()."""
+    def families(self) -> frozenset[str]:
+        """Return the names of the table's column families; looked up once. Raises as check()."""
+        return self._looked_up().families
+
+    def _looked_up(self) -> ChangeStreamConfig:
         if self._config is None:
             self._config = self.service.config()
-        if self._config.retention_ns is None:
+        return self._config
+
+    def retention_ns(self) -> int:
+        """Return how long changes are kept; looked up once. Raises as check()."""
+        retention_ns = self._looked_up().retention_ns
+        if retention_ns is None:
             table = self.service.table
             raise UnsupportedStreamError(
                 f"{table.path} has no change stream.",
                 f"gcloud bigtable instances tables update {table.table}"
                 f" --instance={table.instance} --change-stream-retention-period=7d",
             )
-        return self._config.retention_ns
+        return retention_ns
 
     def strong_read_timestamp_ns(self) -> int:
         """Return this machine's clock: Bigtable's can't be asked for."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from slackwater.reader.bigtable.changes import SCHEMA
+from slackwater.reader.bigtable.records import schema_of
 from slackwater.reader.schema import ddl
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.options import BIGTABLE_FORMAT, from_option
@@ -39,8 +39,8 @@ class BigtableChangesDataSource(DataSource):
         return BIGTABLE_FORMAT
 
     def schema(self) -> str | StructType:
-        """Return the output's columns, as reader.bigtable.changes declares them."""
-        return ddl(SCHEMA)
+        """Return the output's columns, as reader.bigtable.records.schema_of() has them."""
+        return ddl(schema_of(self._options.change_stream))
 
     @encoded_errors()
     def streamReader(self, schema: StructType) -> BigtableChangesStreamReader:  # noqa: N802
@@ -68,7 +68,7 @@ class BigtableChangesDataSource(DataSource):
         Raises:
             OptionError: the query has a schema of its own.
         """
-        if schema.fieldNames() != SCHEMA.names:
+        if schema.fieldNames() != schema_of(self._options.change_stream).names:
             raise OptionError(f"{BIGTABLE_FORMAT} has a fixed schema.", "Leave out .schema(...)")
         return None
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from slackwater.reader.bigtable.records import records_of
 from slackwater.reader.bigtable.service import BigtableService
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
@@ -56,14 +57,15 @@ class BigtableChangesStreamReader(EpochsReader[TabletTask]):
         return [TabletPartition(task) for task in tasks]
 
     def _batches(self, partition: Any, store: Store) -> Iterator[pa.RecordBatch]:
-        options = self._options
-        return read_tablets(
+        options, table = self._options, self._options.change_stream
+        changes = read_tablets(
             partition.task,
             store=store,
-            service=service_of(options.change_stream),
+            service=service_of(table),
             heartbeat_ms=options.heartbeat_ms,
             options=options.read,
         )
+        return records_of(table, changes) if table.columns else changes
 
 
 # As scheduler.spark.stream_reader has connections: opened once, after the fork.

@@ -34,6 +34,7 @@ from slackwater.setting_values import (
 )
 from slackwater.spark_sink.filters.column_filter import ColumnFilter
 from slackwater.spark_sink.filters.record_filter import ModType
+from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.session_rules import wrong_settings
 from slackwater.spark_sink.sinks.registry import AnySinkSettings
 from slackwater.spark_sink.sinks.sink_settings import one_of
@@ -279,13 +280,33 @@ class Settings(Section):
         return self.source
 
     @check_model(mode="after")
-    def _bigtable_has_a_changelog(self) -> Self:
+    def _bigtable_has_its_sinks(self) -> Self:
         if not isinstance(self.source, BigtableSource):
             return self
-        if self.sink.kind != "changelog" or not self.sink.takes_any_columns:
+        if not (self.source.columns or self.sink.takes_any_columns):
             raise ValueError(
-                "source.kind bigtable goes with sink.kind changelog, in format parquet, json, orc,"
-                " delta or iceberg, and with the envelope record"
+                "source.kind bigtable without source.columns goes with sink.kind changelog, in"
+                " format parquet, json, orc, delta or iceberg, and with the envelope record"
+            )
+        if self.sink.has_initial_scan:
+            raise ValueError(
+                "source.kind bigtable does not go with sink.kind mirror: rows from before their"
+                " changes are not read, and a change does not tell all cells of its row"
+            )
+        if not self.sink.takes_parts_of_rows:
+            raise ValueError(
+                "source.kind bigtable goes with the envelopes record, key_only and (not in Avro)"
+                " flat: a change does not tell all cells of its row"
+            )
+        if self.sink.kind == "changelogs" and self.sink.format == BIGQUERY:
+            raise ValueError(
+                "source.kind bigtable with sink.format bigquery goes with sink.kind changelog: no"
+                " columns of typed changelogs there have names such as family:qualifier"
+            )
+        if self.sink.is_visible_in_parts:
+            raise ValueError(
+                "source.kind bigtable needs a sink where an epoch becomes visible at one moment:"
+                " read again, it may have other changes. Kafka is one with sink.shards 1"
             )
         if self.filter != FilterSettings():
             raise ValueError("filter is for Spanner's changes, and source.kind is bigtable")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater.config.filters import filter_of
-from slackwater.config.settings import Settings, Source
+from slackwater.config.settings import BigtableSource, Settings, Source
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.sink import Sink
 
@@ -17,4 +17,6 @@ def make_sink(settings: Settings) -> Sink:
     if isinstance(source, Source):
         names = {"database": source.database, "change_stream": source.change_stream}
         origin = replace(origin, **names)
+    elif isinstance(source, BigtableSource):
+        origin = replace(origin, table=source.table)
     return settings.sink.make_sink(origin, filter_of(settings))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import pyarrow as pa
+
 from slackwater.config.settings import Settings
+from slackwater.errors import SettingsError
 from slackwater.pipeline.source import may_have_begun, source_options
-from slackwater.reader.bigtable.changes import SCHEMA
+from slackwater.reader.bigtable.records import schema_of
 from slackwater.reader.bigtable.service import BigtableService
-from slackwater.reader.bigtable.table import BigtableTable
+from slackwater.reader.bigtable.table import ROW_KEY, BigtableTable
 from slackwater.reader.database.change_stream_info import retention_text
 from slackwater.reader.errors import StartTooOldError
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
@@ -22,7 +25,6 @@ class BigtableHandle:
     """A table that was looked up and can be read; see PipelineSource."""
 
     format: ClassVar = BIGTABLE_FORMAT
-    schema: ClassVar = SCHEMA
     has_tables: ClassVar = False
     is_cut_by_time: ClassVar = False
 
@@ -32,6 +34,11 @@ class BigtableHandle:
     def changes(self) -> BigtableSource:
         """Return the table as the scheduler's source."""
         return self.source
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return schema_of(self.options.change_stream)
 
     @property
     def retention_ns(self) -> int:
@@ -56,7 +63,21 @@ class BigtableHandle:
         """Do nothing: a change stream of Bigtable's shows all changes."""
 
     def check_new(self, settings: Settings) -> StartTooOldError | None:
-        """Check that a new pipeline can start at its start; see PipelineSource."""
+        """Check that a new pipeline can start at its start; see PipelineSource.
+
+        A family of columns may be deleted later, while there are changes of it to read.
+
+        Raises:
+            SettingsError: source.columns names a family that the table lacks.
+        """
+        names = {name.partition(":")[0] for name, _ in self.options.change_stream.columns}
+        if missing := sorted(names - {ROW_KEY} - self.source.families()):
+            families = ", ".join(sorted(self.source.families()))
+            raise SettingsError(
+                f"source.columns: {self.options.change_stream.path} has no column family"
+                f" {missing[0]}.",
+                f"It has {families}",
+            )
         try:
             check_start(self.options.start, self.source)
         except StartTooOldError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from pyspark.sql import SparkSession
@@ -47,18 +47,27 @@ from slackwater.scheduler.errors import ForeignCheckpointError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.formats import DATABASES
-from slackwater.spark_sink.sink import OutputPosition, Sink
+from slackwater.spark_sink.sink import KeepsPositions, OutputPosition, Sink
 from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap
 from slackwater.state.plans import latest_plan
-from slackwater.state.positions import read_positions
+from slackwater.state.positions import positions_of, read_positions, set_positions
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
-from slackwater.timestamp import HALF_MICROSECOND_NS, datetime_to_ns, format_rfc3339, parse_rfc3339
+from slackwater.timestamp import (
+    HALF_MICROSECOND_NS,
+    datetime_to_ns,
+    format_rfc3339,
+    parse_rfc3339,
+    seconds_to_ns,
+)
 
 _log = structlog.get_logger("slackwater.pipeline.resume_point")
+
+# The first reads would fail if their changes expired meanwhile.
+_MARGIN_NS: Final = seconds_to_ns(3_600)
 
 
 class ResumePoint:
@@ -131,12 +140,14 @@ class ResumePoint:
         elif from_watermark is None and self._remakes_checkpoint(positions, verdict):
             from_watermark = LAST
         if from_watermark is not None:
-            start_ns = self._restart(verdict, positions, from_watermark, generation)
+            start_ns = self._restart(source, verdict, positions, from_watermark, generation)
             start = watermark_for_start(start_ns)
             options = replace(options, start=start, is_checkpoint_lost=True)
         else:
             self._require(verdict, positions, recovery)
-            if verdict is Verdict.FIND_PARTITIONS and positions.store.committed_ns is None:
+            if self._has_lost_positions(positions):
+                self._restore_positions(source, positions, generation)
+            elif verdict is Verdict.FIND_PARTITIONS and positions.store.committed_ns is None:
                 _log.warning(
                     "the metadata store has nothing about this pipeline; reading the partitions"
                     " from the change stream at the checkpoint's low watermark",
@@ -163,6 +174,39 @@ class ResumePoint:
     def _remakes_checkpoint(self, positions: Positions, verdict: Verdict) -> bool:
         is_expendable = self._settings.sink.has_expendable_checkpoint
         return remakes_checkpoint(positions, verdict, is_expendable=is_expendable)
+
+    def _has_lost_positions(self, positions: Positions) -> bool:
+        """Return whether the store lacks where the source is read on after the checkpoint."""
+        if self._finds_partitions or positions.checkpoint is None:
+            return False
+        starts = {positions.checkpoint.committed_ns, positions.checkpoint.planned_ns} - {None}
+        # Those of the last plan may still be confirmed.
+        return positions.store.plan_end_ns not in starts and not any(
+            map(self._has_positions, starts)
+        )
+
+    def _restore_positions(
+        self, source: PipelineSource, positions: Positions, generation: int
+    ) -> None:
+        """Set the store to the output's end, with the positions that its last commit names.
+
+        Epochs without rows have no commit. Nothing was read since the last one, so its positions
+        are good for as long as the source has the changes after them.
+        """
+        output, name = positions.output, self._settings.pipeline
+        if output is None or output.committed_ns is None or output.complete_ns is None:
+            return
+        retention_ns, age_ns = source.retention_ns, source.clock_ns() - output.committed_ns
+        is_expired = retention_ns is not None and age_ns > retention_ns - _MARGIN_NS
+        if is_expired or not isinstance(self._sink, KeepsPositions):
+            return
+        if (text := self._sink.last_positions()) is None:
+            return
+        at_ns, first = self._last_ns(positions) or 0, positions_of(text)
+        restart_at(self._store, name, at_ns, [], generation=generation)
+        set_positions(self._store, name, first, at_ns, generation=generation)
+        after = format_rfc3339(at_ns)
+        _log.warning("positions restored from the output", pipeline=name, after=after)
 
     def _put_blank_checkpoint_aside(self) -> None:
         """Let Spark begin again if the plan of the first epoch was not completely written.
@@ -257,7 +301,12 @@ class ResumePoint:
             )
 
     def _restart(
-        self, verdict: Verdict, positions: Positions, from_watermark: str, generation: int
+        self,
+        source: PipelineSource,
+        verdict: Verdict,
+        positions: Positions,
+        from_watermark: str,
+        generation: int,
     ) -> int:
         """Set store and checkpoint to a low watermark, and return it.
 
@@ -270,7 +319,7 @@ class ResumePoint:
         name = self._settings.pipeline
         checkpoint = self._settings.sink.checkpoint
         agrees = verdict in (Verdict.GO_ON, Verdict.FIND_PARTITIONS)
-        is_lost = not self._finds_partitions and not self._has_positions(last_ns(positions))
+        is_lost = not self._finds_partitions and not self._has_positions(self._last_ns(positions))
         if agrees and not is_lost:
             raise RecoveryError(
                 f"the checkpoint {checkpoint} is not lost: it agrees with the output.",
@@ -280,17 +329,28 @@ class ResumePoint:
             self._require(verdict, positions, Recovery())
         is_output_asked = positions.output is not None and positions.output.complete_ns is not None
         start_ns = start_after_lost_checkpoint_ns(
-            name, from_watermark, last_ns=last_ns(positions), is_certain=is_output_asked
+            name, from_watermark, last_ns=self._last_ns(positions), is_certain=is_output_asked
         )
         if not self._finds_partitions:
             # The last epoch's plan may not be committed yet, and its positions are exact.
             commit_epoch(self._store, name, start_ns, generation=generation)
+            if not self._has_positions(start_ns):
+                self._restore_positions(source, positions, generation)
         restart_at(self._store, name, start_ns, [], generation=generation)
         aside = put_aside(self._spark, checkpoint)
         self._has_restarted = True
         after = format_rfc3339(start_ns)
         _log.warning("new checkpoint", pipeline=name, after=after, former_checkpoint=aside)
         return start_ns
+
+    def _last_ns(self, positions: Positions) -> int | None:
+        """Return the low watermark after which a new checkpoint goes on.
+
+        Where partitions are not found by a time, there is one table: its last commit is the epoch.
+        """
+        committed_ns = positions.output.committed_ns if positions.output else None
+        ends = [last_ns(positions), None if self._finds_partitions else committed_ns]
+        return max((ns for ns in ends if ns is not None), default=None)
 
     def _has_positions(self, watermark_ns: int | None) -> bool:
         """Return whether the store knows where a table of Bigtable's is read on."""

@@ -22,6 +22,7 @@ from slackwater.pipeline.disks import places_of
 from slackwater.pipeline.epochs.recorder import EpochRecorder, RecordPolicy
 from slackwater.pipeline.epochs.rescanner import Rescanner, refuse_rescans_left
 from slackwater.pipeline.epochs.schema_watch import SchemaWatch
+from slackwater.pipeline.epochs.source_positions import SourcePositions
 from slackwater.pipeline.epochs.writer import EpochWatch, EpochWriter
 from slackwater.pipeline.initial_scan import InitialScan
 from slackwater.pipeline.lease_holder import LeaseHolder
@@ -63,7 +64,7 @@ from slackwater.scheduler.options import hand_over
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.hadoop_reach import require_reachable
 from slackwater.spark_sink.output.maintenance import Maintained
-from slackwater.spark_sink.sink import CurrentRows, NeedsShapes
+from slackwater.spark_sink.sink import CurrentRows, KeepsPositions, NeedsShapes
 from slackwater.state.models import PipelineState
 from slackwater.state.recovery_requests import take_recovery
 from slackwater.state.scans import read_scan
@@ -271,7 +272,7 @@ class PipelineSupervisor:
         if requested := take_recovery(self.store, self.name, self.lease.generation):
             self._recovery = Recovery(*requested, self._recovery.command)
         require_reachable(spark, self.settings.sink.hadoop_paths)
-        if isinstance(self._sink, NeedsShapes):
+        if source.has_tables and isinstance(self._sink, NeedsShapes):
             self._sink.use_shapes(partial(read_shapes, self.settings, with_tables(source)))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
         is_new = resume.is_new(self._recovery)
@@ -346,6 +347,8 @@ class PipelineSupervisor:
 
     def _epoch_watches(self, spark: SparkSession, read: PipelineSource) -> list[EpochWatch]:
         """Return the watches of each epoch, for sinks that need them."""
+        if not read.is_cut_by_time and isinstance(self._sink, KeepsPositions):
+            return [SourcePositions(self.name, self.store, self._sink)]
         if not (self.settings.sink.has_rescans and read.has_tables):
             return []
         source = with_tables(read)

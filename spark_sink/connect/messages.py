@@ -21,6 +21,7 @@ from slackwater.spark_sink.envelopes.connect_schema import (
 from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.envelopes.event import Event, Row, events
 from slackwater.spark_sink.envelopes.message import MessageBody
+from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.sql.table_shape import TableShape
 
 
@@ -65,16 +66,33 @@ class ConnectMessages(EncodedMessages):
         self._registry, self._converter = registry, converter
 
     def encoder(self, schemas: Collection[TableSchema]) -> ConnectEncoder:
-        """Return the encoder of messages whose schemas are registered; see EncodedMessages."""
+        """Return the encoder of messages whose schemas are registered; see EncodedMessages.
+
+        Raises:
+            ColumnNameError: two columns of a table have one name in the format.
+        """
         ids = {}
         for each in schemas:
             of_table = _schemas(self.envelope, each)
+            self._require_own_names(each.table, of_table)
             numbers = (
                 self._register(f"{each.topic}-key", of_table.key),
                 self._register(f"{each.topic}-value", of_table.value),
             )
             ids[each] = SchemaIds(*numbers)
         return ConnectEncoder(self.envelope, ids, self._converter)
+
+    def _require_own_names(self, table: str, schemas: EventSchemas) -> None:
+        [row] = (field for field in schemas.value["fields"] if field["field"] == "after")
+        columns: dict[str, str] = {}
+        for column in (field["field"] for field in row["fields"]):
+            other = columns.setdefault(name := self._converter.name(column), column)
+            if other != column:
+                raise ColumnNameError(
+                    f"columns {other!r} and {column!r} of table {table} have one name in"
+                    f" {self._converter.schema_type}, {name}.",
+                    "Leave one of them out with filter.exclude_columns, or use format json",
+                )
 
     def resolved(self, topic: str, value: Mapping[str, Any], table: str | None = None) -> bytes:
         """Return the resolved message of a topic; see EncodedMessages."""

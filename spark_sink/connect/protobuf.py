@@ -60,11 +60,7 @@ def proto_text(schema: ConnectSchema) -> str:
 
 
 def proto_writer(schema: ConnectSchema) -> Write:
-    """Return the function that writes messages of a schema.
-
-    Raises:
-        TypeError: two columns have one name in Protobuf.
-    """
+    """Return the function that writes messages of a schema."""
     file = proto_file(schema)
     (message,) = file.message_type
     pool = descriptor_pool.DescriptorPool()

@@ -63,8 +63,9 @@ class Origin:
 
     Attributes:
         pipeline: the pipeline's name.
-        project, instance, database, change_stream: Spanner's names; the last two are empty for
-            another source, of which no messages are made.
+        project, instance, database, change_stream: Spanner's names; the last two are empty for a
+            table of Bigtable's.
+        table: its name; empty for a change stream of Spanner's.
     """
 
     pipeline: str
@@ -72,14 +73,20 @@ class Origin:
     instance: str
     database: str = ""
     change_stream: str = ""
+    table: str = ""
 
     @property
     def stream_name(self) -> str:
-        """The change stream's resource name."""
-        return (
-            f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
-            f"/changeStreams/{self.change_stream}"
-        )
+        """The resource name of the change stream, or of the table that has one."""
+        instance = f"projects/{self.project}/instances/{self.instance}"
+        if self.table:
+            return f"{instance}/tables/{self.table}"
+        return f"{instance}/databases/{self.database}/changeStreams/{self.change_stream}"
+
+    @property
+    def is_cut_by_time(self) -> bool:
+        """Whether an epoch has the changes up to its low watermark, and no earlier ones follow."""
+        return not self.table
 
 
 def dumps(value: Any) -> str:

@@ -96,6 +96,7 @@ class ExactlyOnce:
         settings: of librdkafka.
         shards: into how many an epoch is split.
         has_headers: messages have some.
+        is_cut_by_time: see Origin. Otherwise it takes one shard, whose epochs are sent whole.
 
     Raises:
         ClientSettingError: a setting of Kafka's client can't be used.
@@ -110,10 +111,12 @@ class ExactlyOnce:
         shards: int,
         *,
         has_headers: bool = False,
+        is_cut_by_time: bool = True,
     ) -> None:
         self._pipeline, self._source = pipeline, source
         self._ids, self._settings, self._shards = ids, dict(settings), shards
         self._columns = (*COLUMNS, HEADERS) if has_headers else COLUMNS
+        self._is_cut_by_time = is_cut_by_time
         self._owned: _Owned | None = None
         self._last_error: KafkaError | None = None
 
@@ -128,9 +131,9 @@ class ExactlyOnce:
         # A table's rows with one key go through one shard, in order. Which one it is does not
         # depend on the settings: an epoch that was sent in part may come again with others.
         shard = F.pmod(F.xxhash64(ROW_HASH), F.lit(shards)).cast("int")
-        rows = message_rows.withColumn("shard", shard + 1).withColumn(
-            "committed_us", F.unix_micros("commit_timestamp")
-        )
+        end_us = F.lit(position.watermark_us)
+        committed_us = F.unix_micros("commit_timestamp") if self._is_cut_by_time else end_us
+        rows = message_rows.withColumn("shard", shard + 1).withColumn("committed_us", committed_us)
         together = rows.coalesce(1) if mark.is_small else rows.repartitionById(shards, shard)
         in_order = together.sortWithinPartitions("shard", *ORDER).select(*self._columns)
         sender = ShardSender(settings_of(self._settings), self._ids, position)
@@ -219,7 +222,9 @@ class ExactlyOnce:
             if (source := self._others_source()) is not None:
                 return OutputPosition(None, None, f"{self._pipeline} of {source}")
             owned = self._own()
-        return OutputPosition(_watermark(owned.whole), _watermark(owned.ahead), self._pipeline)
+        whole, ahead = _watermark(owned.whole), _watermark(owned.ahead)
+        committed = (ahead or whole) if owned.shards == 1 else None
+        return OutputPosition(whole, ahead, self._pipeline, committed=committed)
 
     def _others_source(self) -> str | None:
         """Return the change stream of the positions, if it is not this one."""

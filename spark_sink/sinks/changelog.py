@@ -19,6 +19,7 @@ from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.bigquery.address import parse_address
 from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE
+from slackwater.spark_sink.output.position_files import PositionFiles
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, Preparation
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
@@ -68,7 +69,8 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
         )
         place = self.make_place()
         watermarks = WatermarkLog(place, origin.pipeline)
-        return FileChangelog(self._epoch_files(origin, place, preparation), watermarks)
+        files = self._epoch_files(origin, place, preparation)
+        return FileChangelog(files, watermarks, PositionFiles(place))
 
     def _shape(self, envelope: Envelope | None) -> Callable[[DataFrame], DataFrame] | None:
         if envelope is None:

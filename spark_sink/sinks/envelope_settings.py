@@ -10,12 +10,14 @@ from pydantic import BeforeValidator, model_validator
 from slackwater.setting_values import listed
 from slackwater.spark_sink.envelopes.changefeed import ENRICHED, SOURCE, EnrichedProperty
 from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
+from slackwater.spark_sink.envelopes.flat import Flat
 from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import (
     DEFAULT_ENVELOPE,
     envelopes,
     with_changefeed_options,
 )
+from slackwater.spark_sink.formats import AVRO
 from slackwater.spark_sink.sinks.sink_settings import SinkSettings, one_of
 
 
@@ -40,6 +42,12 @@ class EnvelopeSettings(SinkSettings, ABC):
     mvcc_timestamp: bool = False
     enriched_properties: Annotated[tuple[EnrichedProperty, ...], BeforeValidator(listed)] = ()
     encode_json_value_null_as_object: bool = False
+
+    @property
+    def takes_parts_of_rows(self) -> bool:
+        """Whether the envelope shows which columns it has; see SinkSettings."""
+        is_read_by_name = self.envelope == Flat.name and self.format != AVRO
+        return is_read_by_name or not envelopes()[self.envelope].needs_whole_rows
 
     def make_envelope(self, origin: Origin) -> Envelope:
         """Return the envelope."""

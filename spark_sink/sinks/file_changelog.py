@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.epoch_files import EpochFiles
+from slackwater.spark_sink.output.position_files import PositionFiles
 from slackwater.spark_sink.output.watermark_lines import parse_lines
 from slackwater.spark_sink.output.watermark_log import LoggedScans, WatermarkLog, output_position
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
@@ -26,13 +28,20 @@ class FileChangelog(LoggedScans):
     Args:
         files: writes them and makes them visible.
         watermarks: the output's.
+        positions: of the source, beside the output.
     """
 
-    def __init__(self, files: EpochFiles, watermarks: WatermarkLog) -> None:
+    def __init__(
+        self, files: EpochFiles, watermarks: WatermarkLog, positions: PositionFiles
+    ) -> None:
         self._files = files
         self.maintenance = files.maintenance
         self._scanned = files.for_scan()
         self._watermarks = watermarks
+        self._positions = positions
+        # Of the last commit: the name of its positions. Of the next one: its plan and positions.
+        self._committed: str | None = None
+        self._next: tuple[str, str] | None = None
 
     def position(self, spark: SparkSession) -> OutputPosition:
         """Return the later of the log's last line and the last epoch; see Sink.
@@ -43,7 +52,9 @@ class FileChangelog(LoggedScans):
         latest = self._files.take_over(spark, self._watermarks.last_low_watermark)
         if latest.line is not None:
             # Its owner may have died before it added the line.
-            self._watermarks.add_line(*parse_lines(latest.line))
+            [line] = parse_lines(latest.line)
+            self._watermarks.add_line(line)
+            self._committed = line.fields.get("positions")
             self._require_epochs(latest.low_watermark)
         logged = self._watermarks.last()
         position = output_position(logged, latest.low_watermark, is_one_commit=True)
@@ -69,13 +80,26 @@ class FileChangelog(LoggedScans):
         """Stage an epoch beside the output; see Sink."""
         return self._files.stage(epoch, epoch_id)
 
+    def keep_positions(self, plan: str, text: str) -> None:
+        """Have the next epoch name these positions; see KeepsPositions."""
+        self._next = plan, text
+
+    def last_positions(self) -> str | None:
+        """Return the positions of the last commit; see KeepsPositions."""
+        return None if self._committed is None else self._positions.read(self._committed)
+
     def publish(
         self, spark: SparkSession, epoch_id: int, summary: EpochSummary, low_watermark: datetime
     ) -> None:
         """Make a staged epoch's files visible; see Sink."""
         line = self._watermarks.line(epoch_id, summary, low_watermark)
         if summary.written:
+            name = None if self._next is None else self._positions.add(low_watermark, *self._next)
+            if name is not None:
+                line = replace(line, text=json.dumps({**line.fields, "positions": name}))
             self._files.publish(spark, epoch_id, low_watermark, line=line.text)
+            if name is not None:
+                self._positions.remove_before(name)
         else:
             self._files.discard(spark, epoch_id)
         self._watermarks.add_line(line)

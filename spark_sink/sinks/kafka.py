@@ -111,6 +111,11 @@ class KafkaSettings(MessageSettings):
         return ConnectMessages(envelope, registry, converter)
 
     @property
+    def is_visible_in_parts(self) -> bool:
+        """Whether it is sent in several transactions; see SinkSettings."""
+        return self.shards > 1 and self.delivery != "at_least_once"
+
+    @property
     def in_value(self) -> bool:
         """Whether the settings ask for more in a value; see MessageSettings."""
         return self.key_in_value or self.topic_in_value
@@ -156,6 +161,7 @@ class KafkaSettings(MessageSettings):
             settings,
             self.shards,
             has_headers=has_headers,
+            is_cut_by_time=origin.is_cut_by_time,
         )
         return [exactly_once] if self.delivery else [exactly_once, at_least_once]
 

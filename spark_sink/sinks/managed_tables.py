@@ -221,7 +221,7 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
             self._watermarks.last(), committed, is_one_commit=self._format.is_one_commit
         )
         self.maintenance.take_over(of_log.complete)
-        return replace(of_log, has_tables=bool(existing))
+        return replace(of_log, has_tables=bool(existing), committed=committed)
 
     def begin_scan(self, spark: SparkSession, tables: Mapping[str, Sequence[Column]]) -> None:
         """Create all tables, also those without rows; see Sink."""

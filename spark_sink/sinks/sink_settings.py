@@ -110,6 +110,16 @@ class SinkSettings(Section, ABC):
         """Whether the rows may have other columns than Spanner's data change records."""
         return False
 
+    @property
+    def takes_parts_of_rows(self) -> bool:
+        """Whether readers can tell the columns that no change has from those that are NULL."""
+        return True
+
+    @property
+    def is_visible_in_parts(self) -> bool:
+        """Whether a process that dies may leave a part of an epoch that is not sent again."""
+        return False
+
     @classmethod
     def kind_name(cls) -> str:
         """Return the name of the kind: the default of the field kind."""

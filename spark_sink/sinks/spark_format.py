@@ -47,6 +47,11 @@ class SparkFormatSettings(EnvelopeSettings):
         """The path too, because the format may write beside it; see SinkSettings."""
         return (self.path, *super().hadoop_paths)
 
+    @property
+    def is_visible_in_parts(self) -> bool:
+        """Whether a part of an epoch may stay: it is not known; see SinkSettings."""
+        return True
+
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> SparkFormat:
         """Return the sink; see SinkSettings."""
         envelope = self.make_envelope_or_none(origin)

@@ -2,29 +2,39 @@
 
 A synthetic Bigtable makes changes in real time: large and late ones, of two clusters, in partitions
 that split and merge, over calls that break. The output, read by a library that did not write it, is
-compared with its history.
+compared with its history: in Kafka the listed cells, elsewhere all of each change.
 `python -m tests.proofs.bigtable_kills --kills 10 --freezes 3 --format parquet`
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
 import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import Message
+
 from slackwater.timestamp import format_rfc3339, us_to_ns
+from tests.support.bigtable_columns import COLUMNS, Listed, listed_in, shown_in
 from tests.support.bigtable_rows import as_row, require_once, rows_in_order
+from tests.support.kafka_broker import Broker, read_topics, spark_conf
 from tests.support.killed_pair import KilledPair
 from tests.synthetic.bigtable.faults import Fault, Faults
-from tests.synthetic.bigtable.history import Shape, generate
+from tests.synthetic.bigtable.history import Change, Shape, generate
 from tests.synthetic.bigtable.server import bigtable_process, now_us
 
+KAFKA: Final = "kafka"
+_TOPIC: Final = "changes"
 # A kill and the way back take so long on a machine with little else to do, a freeze somewhat more.
 _FAULT_S: Final = 20
 _FIRST_START_S: Final = 60
@@ -39,7 +49,7 @@ class Run:
 
     Args:
         folder: for everything that the pipeline writes.
-        file_format: of the output.
+        file_format: of the output, or kafka.
         seed: of the history, of the calls that break, and of the moments.
     """
 
@@ -75,10 +85,17 @@ class Run:
             wait()
             return "while rows change" if now_us() < shape.end_us else "after the last change"
 
-        with bigtable_process(partial(generate, self.seed, shape), faults) as host:
-            pair = KilledPair(
-                self._settings(shape.start_us), self.folder, {"BIGTABLE_EMULATOR_HOST": host}
+        with ExitStack() as stack:
+            host = stack.enter_context(
+                bigtable_process(partial(generate, self.seed, shape), faults)
             )
+            settings = self._settings(shape.start_us)
+            if self.file_format == KAFKA:
+                broker = Broker(self.folder)
+                stack.callback(broker.kill)
+                broker.start()
+                _send_to(broker, settings)
+            pair = KilledPair(settings, self.folder, {"BIGTABLE_EMULATOR_HOST": host})
             try:
                 pair.start(us_to_ns(shape.start_us))
                 pair.disturb(kills, freezes, wait_to_kill, wait)
@@ -87,6 +104,9 @@ class Run:
                 pair.drain(us_to_ns(last_us + _SETTLED_US))
             finally:
                 pair.kill_all()
+            if self.file_format == KAFKA:
+                sent = read_topics(broker.host, _TOPIC).values()
+                return f"{dict(pair.done)}; {_require_sent_once(sent, history.changes)}"
         rows = rows_in_order(self.file_format, self.folder / "changes")
         require_once(list(map(as_row, rows)), history.changes)
         partitions, epochs = (len({r[n] for r in rows}) for n in ("partition", "low_watermark"))
@@ -114,12 +134,48 @@ class Run:
         }
 
 
+def _send_to(broker: Broker, settings: dict[str, Any]) -> None:
+    settings["source"]["columns"] = COLUMNS
+    settings["spark"]["conf"] = spark_conf()
+    settings["sink"] = {
+        "kind": "kafka",
+        "format": "json",
+        "envelope": "flat",
+        "topic": _TOPIC,
+        "shards": 1,
+        "options": {"kafka.bootstrap.servers": broker.host},
+        "checkpoint": settings["sink"]["checkpoint"],
+    }
+
+
+def _require_sent_once(partitions: Iterable[Sequence[Message]], changes: Iterable[Change]) -> str:
+    """Return what was sent, if it is each change once, and those of each row in commit order.
+
+    Raises:
+        AssertionError: it is not.
+    """
+    times: dict[tuple[bytes, str], list[int]] = defaultdict(list)
+    seen: Counter[Listed] = Counter()
+    for message in (message for messages in partitions for message in messages):
+        value = json.loads(message.value() or "")
+        listed = shown_in(value)
+        seen[listed] += 1
+        cluster = value["server_transaction_id"].partition("-")[2].partition("-")[2]
+        times[listed.row_key, cluster].append(listed.commit_us)
+    expected = Counter(map(listed_in, changes))
+    missing, unknown = expected - seen, seen - expected
+    assert not missing, f"{missing.total()} are missing: {list(missing)[:3]}"
+    assert not unknown, f"{unknown.total()} are there twice or are none: {list(unknown)[:3]}"
+    assert all(each == sorted(each) for each in times.values())
+    return f"{seen.total()} messages, each once and in order"
+
+
 def main() -> int:
     """Kill and freeze as often as asked, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--freezes", type=int, default=3)
-    formats = ["parquet", "orc", "delta", "iceberg"]
+    formats = ["parquet", "orc", "delta", "iceberg", KAFKA]
     parser.add_argument("--format", choices=formats, default="parquet")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 """Many seeded lives of pipelines over a synthetic Bigtable, in several processes.
 
-Each is one of tests.simulation.test_bigtable_epochs: its process dies, its calls break, rows of its
-tasks are lost. `python -m tests.proofs.bigtable_lives --seeds 2000`
+Each is one of tests.simulation.test_bigtable_epochs: its process dies, perhaps with its store, its
+calls break, rows of its tasks are lost. `python -m tests.proofs.bigtable_lives --seeds 2000`
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.simulation.test_bigtable_epochs import LIKELY, live
 _LIFE_S_MAX: Final = 300
 
 
-def outcome(seed: int, likely: float) -> tuple[int, str]:
-    """Return how often the process of a life died, and what went wrong; empty if nothing did."""
+def outcome(seed: int, likely: float) -> tuple[int, int, str]:
+    """Return a life's deaths, lost stores, and what went wrong; empty if nothing did."""
 
     def end(number: int, _frame: object) -> None:
         raise TimeoutError(f"signal {number}: the life did not end in {_LIFE_S_MAX} s")
@@ -35,9 +35,10 @@ def outcome(seed: int, likely: float) -> tuple[int, str]:
     signal.alarm(_LIFE_S_MAX)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return live(seed, likely, Path(folder)).deaths, ""
+            world = live(seed, likely, Path(folder))
+            return world.deaths, world.losses, ""
     except Exception:  # noqa: BLE001 - the others go on
-        return 0, traceback.format_exc()
+        return 0, 0, traceback.format_exc()
     finally:
         signal.alarm(0)
 
@@ -51,18 +52,19 @@ def main() -> int:
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
     lives = list(itertools.product(seeds, LIKELY))
-    began, deaths, failures = time.monotonic(), 0, 0
+    began, deaths, losses, failures = time.monotonic(), 0, 0, 0
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        for life, (died, wrong) in zip(
+        for life, (died, lost, wrong) in zip(
             lives, pool.map(outcome, *zip(*lives, strict=True)), strict=True
         ):
             deaths += died
+            losses += lost
             if wrong:
                 failures += 1
                 print(f"seed {life[0]}, likely {life[1]}:\n{wrong}", flush=True)
     took_s = time.monotonic() - began
     print(
-        f"{len(lives)} lives with {deaths} deaths, {failures} failures;"
+        f"{len(lives)} lives with {deaths} deaths and {losses} lost stores, {failures} failures;"
         f" {took_s:.0f} s, {len(lives) / took_s:.1f} lives a second"
     )
     return 1 if failures else 0

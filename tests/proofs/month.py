@@ -30,12 +30,14 @@ from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.delta.delta_commits import DeltaCommits
 from slackwater.spark_sink.output.delta.features import retention_properties
 from slackwater.spark_sink.output.disk_place import Disk
+from slackwater.spark_sink.output.epoch_files import EpochFiles
 from slackwater.spark_sink.output.epoch_groups import current_epochs
 from slackwater.spark_sink.output.file_epochs import FileEpochs
 from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
 from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
 from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 from slackwater.spark_sink.output.maintenance import Maintenance, MaintenancePolicy
+from slackwater.spark_sink.output.position_files import PositionFiles
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.table_epochs import TableEpochs
 from slackwater.spark_sink.output.table_files import DiskFiles
@@ -66,9 +68,14 @@ NOISE: Final = {"files": 50, "start_s": 0.3, "epoch_s": 0.3}
 MakeSink = Callable[[Path, MaintenancePolicy], Sink]
 
 
+def changelog(files: EpochFiles, path: Path) -> Sink:
+    place = on_disk(path)
+    return FileChangelog(files, WatermarkLog(place, PIPELINE), PositionFiles(place))
+
+
 def parquet(path: Path, policy: MaintenancePolicy) -> Sink:
     files = FileEpochs(Disk(path, str(path)), "parquet", Preparation(), policy=policy)
-    return FileChangelog(files, WatermarkLog(on_disk(path), PIPELINE))
+    return changelog(files, path)
 
 
 def delta(path: Path, policy: MaintenancePolicy) -> Sink:
@@ -76,18 +83,13 @@ def delta(path: Path, policy: MaintenancePolicy) -> Sink:
         str(path), {}, application_of(PIPELINE), retention_properties(policy.keep_s)
     )
     files = DiskFiles(path, str(path))
-    return FileChangelog(
-        TableEpochs(commits, files, Preparation(), policy=policy),
-        WatermarkLog(on_disk(path), PIPELINE),
-    )
+    return changelog(TableEpochs(commits, files, Preparation(), policy=policy), path)
 
 
 def iceberg(path: Path, policy: MaintenancePolicy) -> Sink:
     commits = IcebergCommits(TablePlace(str(path)), application_of(PIPELINE))
-    return FileChangelog(
-        TableEpochs(commits, IcebergFiles(commits), Preparation(), policy=policy),
-        WatermarkLog(on_disk(path), PIPELINE),
-    )
+    files = IcebergFiles(commits)
+    return changelog(TableEpochs(commits, files, Preparation(), policy=policy), path)
 
 
 def mirror(table_format: type[TableFormat]) -> MakeSink:

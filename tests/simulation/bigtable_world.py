@@ -1,15 +1,15 @@
 """A pipeline over a synthetic Bigtable in one process: real planner, tasks and store, no Spark.
 
 What is simulated is the clock, calls that break, tasks that are lost, a sink that keeps whole
-epochs in memory, and processes that die between any two steps.
+epochs in memory, and processes that die between any two steps, or lose the store.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import grpc
 import pyarrow as pa
@@ -24,8 +24,10 @@ from slackwater.scheduler.bigtable.tablet_task import read_tablets
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.read_options import AuditMode, Proof, Reading, ReadOptions
+from slackwater.state.commit import restart_at
 from slackwater.state.errors import AlreadySealedError
 from slackwater.state.plans import latest_plan, unsealed_tasks
+from slackwater.state.positions import positions_of, positions_text, set_positions
 from slackwater.state.store import Store
 from slackwater.timestamp import us_to_ns
 from tests.synthetic.bigtable.history import History
@@ -34,6 +36,7 @@ from tests.synthetic.grpc_over_h2 import AbortError, Ready
 
 TABLE = BigtableTable("project", "instance", "table", endpoint=plaintext("localhost:1"))
 PIPELINE = "changes"
+_DEATHS_WITH_STORE: Final = 5
 _BREAKS = (
     *(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED),
     *(grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNKNOWN),
@@ -126,22 +129,35 @@ class DiedError(Exception):
 class World:
     """A pipeline whose process dies now and then, and its output.
 
+    Args:
+        history: of the table.
+        file: of the metadata store.
+        seed: of all that is decided by chance.
+        likely: how likely the process dies at a step; one death of several takes the store along.
+
     Attributes:
         output: the rows of each epoch, by its low watermark.
+        deaths, losses: how often the process died, and how often the store was lost.
     """
 
-    def __init__(self, history: History, url: str, seed: int, *, likely: float) -> None:
+    def __init__(self, history: History, file: Path, seed: int, *, likely: float) -> None:
         self.history = history
+        self._file = file
         self._choose = random.Random(seed)
         self._likely = likely
         self.bigtable = SimulatedBigtable(history, self._choose, self._choose.choice((0, 0.02)))
-        self.store = Store.open(url, migrate=True)
+        self.store = self._new_store()
         self.output: dict[int, list[pa.RecordBatch]] = {}
+        # As the last commit of the output names them; an epoch without rows has none.
+        self._committed_positions: str | None = None
         # As Spark's checkpoint has them.
         self._planned_ns: int | None = None
         self._committed_ns: int | None = None
         self.end_ns: int | None = None
-        self.deaths = 0
+        self.deaths = self.losses = 0
+
+    def _new_store(self) -> Store:
+        return Store.open(f"sqlite:///{self._file}", migrate=True)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows of the output, in the order in which they were written."""
@@ -151,8 +167,24 @@ class World:
         """Run to an end, at which the output has all that arrived before, whatever dies."""
         self.end_ns = watermark_for_end(us_to_ns(end_us))
         while self._committed_ns != self.end_ns:
-            with suppress(DiedError, AlreadySealedError, ReaderError):
+            try:
                 self._live()
+            except (AlreadySealedError, ReaderError):
+                continue
+            except DiedError:
+                if self._committed_positions and self._choose.randrange(_DEATHS_WITH_STORE) == 0:
+                    self._lose_store(self._committed_positions)
+
+    def _lose_store(self, text: str) -> None:
+        """Begin with an empty store, as slackwater.pipeline.resume_point does."""
+        self.losses += 1
+        self.store.close()
+        self._file.unlink()
+        self.store = self._new_store()
+        self.store.ensure_pipeline(PIPELINE, TABLE.path)
+        at_ns = max(self.output)
+        restart_at(self.store, PIPELINE, at_ns, [])
+        set_positions(self.store, PIPELINE, positions_of(text), at_ns, generation=None)
 
     def _live(self) -> None:
         """Run a process until its death, or until the end."""
@@ -229,6 +261,8 @@ class World:
         # An epoch without rows has a line in the log, which fences nobody.
         assert all(low_watermark_ns >= earlier_ns for earlier_ns in self.output)
         self.output[low_watermark_ns] = list(batches)
+        if batches:
+            self._committed_positions = positions_text(self.store, plan.plan_id)
 
     def _may_die(self) -> None:
         if self._choose.random() < self._likely:

@@ -6,12 +6,12 @@ import json
 import os
 import re
 import shlex
+import shutil
 import time
 from base64 import b64decode
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,59 +24,31 @@ from slackwater.config.load import load_pipelines
 from slackwater.demo.service import Service
 from slackwater.errors import SettingsError
 from slackwater.timestamp import datetime_to_ns, format_rfc3339, us_to_ns
+from tests.support.bigtable_pipelines import history as history
+from tests.support.bigtable_pipelines import host as host
+from tests.support.bigtable_pipelines import pipelines_of, source
+from tests.support.bigtable_pipelines import shape as shape
 from tests.support.command_line import slackwater
 from tests.support.read_tables import rows_at
-from tests.synthetic.bigtable.history import History, SetCell, Shape, generate
-from tests.synthetic.bigtable.server import bigtable_process
+from tests.synthetic.bigtable.history import History, SetCell, Shape
 
+CELL: Final = {"columns": {"info:q0": "BYTES"}}
+KAFKA: Final = {
+    "kind": "kafka",
+    "format": "json",
+    "topic": "clicks",
+    "options": {"kafka.bootstrap.servers": "localhost:1"},
+}
+BIGQUERY: Final = {"format": "bigquery", "path": "bq://project/dataset"}
 FORMATS: Final = ("parquet", "json", "orc", "delta", "iceberg")
-SECONDS: Final = 20
 SECONDS_MAX: Final = 150
 Row = tuple[bytes, int, int, str | None, str, tuple[Any, ...]]
-
-
-@pytest.fixture(scope="module")
-def shape() -> Shape:
-    # The stream begins before the pipelines do.
-    start_us = time.time_ns() // 1_000
-    return Shape(start_us=start_us, seconds=SECONDS, churn_per_s=1, clusters=2, large=0.05)
-
-
-@pytest.fixture(scope="module")
-def history(shape: Shape) -> History:
-    return generate(7, shape)
-
-
-@pytest.fixture(scope="module")
-def host(shape: Shape) -> Iterator[str]:
-    with bigtable_process(partial(generate, 7, shape)) as host:
-        yield host
-
-
-def source(host: str) -> dict[str, Any]:
-    names = {"project": "project", "instance": "instance", "table": "table"}
-    return {"kind": "bigtable", **names, "endpoint": host, "plaintext": True}
 
 
 def test_each_format_has_each_change_once_after_a_kill(
     shape: Shape, history: History, host: str, tmp_path: Path
 ) -> None:
-    start, end = us_to_ns(shape.start_us), us_to_ns(shape.end_us + 2_000_000)
-    settings = {
-        "source": {**source(host), "start": format_rfc3339(start), "end": format_rfc3339(end)},
-        "epoch": {"trigger": "500ms"},
-        "state": {"url": f"sqlite:///{tmp_path / 'state.db'}"},
-        "pipelines": {
-            name: {
-                "sink": {
-                    "format": name,
-                    "path": str(tmp_path / name),
-                    "checkpoint": str(tmp_path / f"{name}-checkpoint"),
-                }
-            }
-            for name in FORMATS
-        },
-    }
+    _, settings = pipelines_of(FORMATS, shape, host, tmp_path)
     service = Service(settings, tmp_path / "service", os.environ, dies_with_parent=True)
     service.start()
     until = time.monotonic() + SECONDS_MAX
@@ -110,30 +82,40 @@ def test_each_format_has_each_change_once_after_a_kill(
     assert all(each["has_token"] for each in partitions)
 
 
-def test_a_store_that_was_lost_is_refused_and_the_remedy_loses_nothing(
+def test_a_store_that_was_lost_comes_back_from_the_output_with_each_change_once(
     shape: Shape, history: History, host: str, tmp_path: Path
 ) -> None:
-    start, end = us_to_ns(shape.start_us), us_to_ns(shape.end_us + 2_000_000)
-    file = tmp_path / "clicks.yaml"
-    state = tmp_path / "state.db"
-    settings: dict[str, Any] = {
-        "pipeline": "clicks",
-        "source": {**source(host), "start": format_rfc3339(start), "end": format_rfc3339(end)},
-        "sink": {"path": str(tmp_path / "out"), "checkpoint": str(tmp_path / "checkpoint")},
-        "state": {"url": f"sqlite:///{state}"},
-    }
-    bounded = {**settings, "source": {**settings["source"], "end": middle_of(shape)}}
-    file.write_text(yaml.safe_dump(bounded))
-    run = ("run", "-c", str(file))
-    assert slackwater(*run).returncode == 0
-    state.unlink()
+    file, settings = pipelines_of(FORMATS, shape, host, tmp_path)
+    run_to_the_middle(file, settings, shape)
+    (tmp_path / "state.db").unlink()
     file.write_text(yaml.safe_dump(settings))
-    refused = slackwater(*run)
+    assert slackwater("run", "-c", str(file)).returncode == 0
+    expected = Counter(map(landed_as, history.changes))
+    for name in FORMATS:
+        assert Counter(rows_of(name, tmp_path / name)) == expected, name
+
+
+def test_positions_that_store_and_output_have_lost_are_told_and_the_remedy_loses_nothing(
+    shape: Shape, history: History, host: str, tmp_path: Path
+) -> None:
+    file, settings = pipelines_of(("parquet",), shape, host, tmp_path)
+    run_to_the_middle(file, settings, shape)
+    (tmp_path / "state.db").unlink()
+    shutil.rmtree(tmp_path / "parquet" / "_positions")
+    file.write_text(yaml.safe_dump(settings))
+    refused = slackwater("run", "-c", str(file))
     assert refused.returncode == 2
     [remedy] = re.findall(r"`slackwater (.*?)`", refused.stderr)
     assert slackwater(*shlex.split(remedy)).returncode == 0
-    landed = Counter(rows_of("parquet", tmp_path / "out"))
+    landed = Counter(rows_of("parquet", tmp_path / "parquet"))
     assert landed.keys() == set(map(landed_as, history.changes))
+
+
+def run_to_the_middle(file: Path, settings: dict[str, Any], shape: Shape) -> None:
+    middle = format_rfc3339(us_to_ns((shape.start_us + shape.end_us) // 2))
+    bounded = {**settings, "source": {**settings["source"], "end": middle}}
+    file.write_text(yaml.safe_dump(bounded))
+    assert slackwater("run", "-c", str(file)).returncode == 0
 
 
 def test_init_writes_a_file_that_check_finds_right(
@@ -149,6 +131,21 @@ def test_init_writes_a_file_that_check_finds_right(
     assert (settings.pipeline, settings.source.kind, settings.sink.format) == (
         *("table", "bigtable", "parquet"),
     )
+
+
+def test_a_column_of_a_family_that_is_not_there_is_refused_before_anything_is_written(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = {"path": "out", "checkpoint": "checkpoint"}
+    of_file = {"source": {**source(host), "columns": {"infos:q0": "BYTES"}}, "sink": sink}
+    Path("slackwater.yaml").write_text(yaml.safe_dump({"pipeline": "clicks", **of_file}))
+    for command in ("check", "run"):
+        done = slackwater(command)
+        assert done.returncode == 2, done.stdout
+        said = " ".join((done.stdout + done.stderr).split())
+        assert re.search(r"has no column family infos\. .*It has info, stats, sums", said)
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize(
@@ -174,8 +171,36 @@ def test_init_refuses_what_does_not_go_with_a_table(
     ("values", "said"),
     [
         ({"sink": {"kind": "mirror", "format": "delta"}}, "goes with sink.kind changelog"),
+        (
+            {"source": CELL, "sink": {"kind": "changelogs", **BIGQUERY}},
+            "sink.format bigquery goes with sink.kind changelog",
+        ),
+        (
+            {"source": CELL, "sink": {"kind": "mirror", "format": "delta"}},
+            "does not go with sink.kind mirror",
+        ),
         ({"sink": {"envelope": "flat"}}, "with the envelope record"),
         ({"sink": {"partition_by": "table_name"}}, "goes with sink.kind changelog"),
+        ({"source": CELL, "sink": {**KAFKA, "envelope": "row"}}, "the envelopes record, key_only"),
+        (
+            {
+                "source": CELL,
+                "sink": {
+                    **KAFKA,
+                    "format": "avro",
+                    "envelope": "flat",
+                    "confluent_schema_registry": "http://localhost:1",
+                },
+            },
+            "(not in Avro) flat",
+        ),
+        (
+            {"source": CELL, "sink": {**KAFKA, "envelope": "flat"}},
+            "Kafka is one with sink.shards 1",
+        ),
+        ({"source": CELL, "sink": {"kind": "spark", "format": "x"}}, "visible at one moment"),
+        ({"source": {"columns": {"q0": "BYTES"}}}, "neither family:qualifier nor row_key"),
+        ({"source": {"columns": {"info:q0": "BOOL"}}}, "has the type 'BOOL'. Use one of BYTES"),
         ({"filter": {"tables": "t"}}, "filter is for Spanner's changes"),
         ({"epoch": {"reading": "continuous"}}, "continuous does not go with source.kind bigtable"),
         ({"source": {"kind": "bigtables"}}, "Input should be 'spanner' or 'bigtable'"),
@@ -197,10 +222,6 @@ def test_settings_that_do_not_go_with_bigtable_are_refused(
     with pytest.raises(SettingsError) as refused:
         load_pipelines(file, {})
     assert said in refused.value.message
-
-
-def middle_of(shape: Shape) -> str:
-    return format_rfc3339(us_to_ns((shape.start_us + shape.end_us) // 2))
 
 
 def landed_as(change: Any) -> Row:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.pipeline.failures import diagnose
 from slackwater.reader.bigtable.changes import SCHEMA
+from slackwater.reader.schema import SCHEMA as RECORDS
 from slackwater.timestamp import format_rfc3339, parse_rfc3339, us_to_ns
 from tests.spark.sessions import wait_until
 from tests.support.bigtable_rows import as_row, require_once
@@ -180,6 +181,8 @@ def test_the_columns_are_those_of_the_contract(notebook: SparkSession) -> None:
     source = changes(notebook, NAMES)
     assert source.columns == SCHEMA.names
     assert source.schema["commit_timestamp"].dataType.simpleString() == "timestamp"
+    listed = changes(notebook, NAMES | {"columns": '{"info:name": "STRING"}'})
+    assert listed.columns == RECORDS.names
 
 
 @pytest.mark.parametrize(

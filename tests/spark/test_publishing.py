@@ -88,12 +88,14 @@ def test_what_several_tables_show_is_complete_with_its_line(
 
     assert position() == OutputPosition(None, None, None, has_tables=False)
     write_until_line(session, path, 1, **settings)
-    assert position() == OutputPosition(None, low_watermark(1), None, has_tables=True)
+    first = low_watermark(1)
+    assert position() == OutputPosition(None, first, None, has_tables=True, committed=first)
     for epoch, records in ((1, [inserts(1, at=1)]), (2, [])):
         owner = make_sink(path, **settings)
         owner.position(session)
         write(session, owner, epoch, *records)
-        ended = OutputPosition(low_watermark(epoch), None, PIPELINE, has_tables=True)
+        at = low_watermark(epoch)
+        ended = OutputPosition(at, None, PIPELINE, has_tables=True, committed=first)
         assert position() == ended
     assert position() == ended
 

@@ -54,7 +54,7 @@ class Epochs:
             sink.publish(self._session, number, summary, at)
             sink.maintenance.finish()
             assert sink.position(self._session) == OutputPosition(
-                at, None, "orders", has_tables=True
+                at, None, "orders", has_tables=True, committed=at
             )
 
     def rows(self, table: str = "sales.Orders") -> list[dict[str, Any]]:

@@ -21,7 +21,6 @@ _KAFKA: Final = "Kafka's documentation"
 OTHERS: Final = (_EXAMPLE, _BIGQUERY, _DATASTREAM, _KAFKA, _SPANNER)
 
 _CONTINUOUS: Final = "python -m bench.continuous"
-_CONTROL: Final = "python -m bench.control"
 _FRESHNESS: Final = "python -m bench.freshness"
 _LANDING: Final = "python -m bench.landing"
 _MIRRORS: Final = "python -m bench.mirrors"
@@ -42,7 +41,6 @@ _COSTS: Final = (
 _CATCH_UP: Final = "tests/unit/pipeline/test_catch_up.py::test_the_answer_is_one_line_and_one_level"
 
 _CORES: Final = "docs/performance.md::Here: 2 cores"
-_DESIRED: Final = "slackwater/pipeline/desired_state.py::_LOOK_S: Final = 0.5"
 _DEMO: Final = "slackwater/demo/show.py"
 _ALERTS: Final = "deploy/prometheus/alerts.yaml"
 _ALERT: Final = "slackwater/pipeline/catch_up.py::LAG_WARNING_S: Final = 300.0"
@@ -145,9 +143,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "2 TiB a month": _BIGQUERY,
         "a few tenths of a second": _PARTITIONS,
         "half a microsecond per record": _READING,
-        "a column twice a second": _DESIRED,
-        "Trade-off: half a second": _DESIRED,
-        "starting a query takes five seconds": _CONTROL,
         "a thousand rows into ten million took 12.5 s": _MIRRORS,
     },
     "initial-scan.md": {"an hour by default": _SPANNER},

@@ -79,6 +79,7 @@ class Script:
         begins_us: when each read function began; starts before it are refused. With more than the
             stream's own function, its option per_placement_tvf is true.
         value_capture_type: the stream's option.
+        linger_us: how long a record waits for others of its partition.
     """
 
     dialect: Dialect
@@ -88,6 +89,7 @@ class Script:
     mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE
     begins_us: Mapping[str, int] = field(default_factory=lambda: {"": 0})
     value_capture_type: str = "OLD_AND_NEW_VALUES"
+    linger_us: int = 0
 
     @property
     def is_per_placement(self) -> bool:

@@ -245,7 +245,7 @@ class _Database:
                 yield beat_us
                 shown_us = beat_us
                 yield [self._encode(HeartbeatRecord(beat_us * 1_000))]
-            yield rows.time_us(position)
+            yield rows.time_us(position) + self._script.linger_us
             ready = min(through, position + _BLOCK, rows.first_at(_now_us() + 1))
             yield list(rows.encoded(position, ready))
             shown_us = rows.time_us(ready - 1)

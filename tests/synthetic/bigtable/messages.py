@@ -19,6 +19,7 @@ from google.cloud.bigtable_v2.types import (
 )
 
 from tests.synthetic.bigtable.history import (
+    FAMILIES,
     AddToCell,
     Change,
     DeleteCells,
@@ -48,7 +49,7 @@ _DATA_CHANGE_TAG: Final = b"\x0a"
 
 def table_with_stream(name: str) -> bytes:
     """Return a table whose change stream is kept for a week, as GetTable answers."""
-    table = Table(name=name)
+    table = Table(name=name, column_families={family: {} for family in FAMILIES})
     Table.pb(table).change_stream_config.retention_period.FromSeconds(7 * 24 * 3_600)
     return bytes(Table.serialize(table))
 

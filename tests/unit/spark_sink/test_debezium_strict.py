@@ -24,6 +24,7 @@ from slackwater.spark_sink.connect.protobuf import PROTOBUF_CONVERTER, proto_nam
 from slackwater.spark_sink.envelopes.debezium import Debezium
 from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
 from slackwater.spark_sink.envelopes.message import table_topic
+from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.sql.table_shape import TableShape
 from tests.support.debezium_connector import (
     CASES,
@@ -181,6 +182,18 @@ def test_a_name_that_protobuf_has_no_place_for_is_the_one_that_the_converter_mak
     ]
     empty = {"type": "struct", "name": "my-shop.Users.Key", "fields": []}
     assert proto_text(empty) == 'syntax = "proto3";\npackage my_shop.Users;\n\nmessage Key {}\n'
+
+
+def test_columns_that_would_have_one_name_are_refused_before_a_schema_is_registered() -> None:
+    types = {"id": "INT64", "a-b": "INT64", "a_b": "INT64"}
+    shapes = {"T": TableShape(("id",), types)}
+    envelope = Debezium(EnvelopeOptions(ORIGIN, strict=True, shapes=shapes))
+    row = dict.fromkeys(types, 1)
+    with running_registry() as (registry, url):
+        messages = ConnectMessages(envelope, SchemaRegistry(url), PROTOBUF_CONVERTER)
+        with pytest.raises(ColumnNameError, match="'a-b' and 'a_b' of table T have one name"):
+            list(encoded(messages, record_of("T", types, ["id"], None, row)))
+    assert not registry.schemas
 
 
 def plain(value: Any) -> Any:

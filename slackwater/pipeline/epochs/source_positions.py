@@ -1,0 +1,34 @@
+"""The source's positions on their way into the output's commit, where they outlive the store."""
+
+from __future__ import annotations
+
+from slackwater.spark_sink.sink import KeepsPositions
+from slackwater.state.plans import latest_plan
+from slackwater.state.positions import positions_text
+from slackwater.state.store import Store
+
+
+class SourcePositions:
+    """An EpochWatch that gives the sink the positions that an epoch's tasks have left.
+
+    Args:
+        pipeline: its name.
+        store: the metadata store, in which they were sealed.
+        sink: names them in its commit.
+    """
+
+    def __init__(self, pipeline: str, store: Store, sink: KeepsPositions) -> None:
+        self._pipeline = pipeline
+        self._store = store
+        self._sink = sink
+
+    def inspect(self, start_ns: int, end_ns: int) -> None:  # noqa: ARG002
+        """Hand the positions of the epoch's plan over; see EpochWatch."""
+        plan = latest_plan(self._store, self._pipeline)
+        # Otherwise the store was set back since the audit.
+        if plan is not None and plan.end_ns == end_ns:
+            text = positions_text(self._store, plan.plan_id)
+            self._sink.keep_positions(plan.plan_id, text)
+
+    def published(self, end_ns: int) -> None:
+        """Do nothing: the commit has them."""
