@@ -15,7 +15,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, model_validator
 
 from slackwater.endpoint import Endpoint, or_emulator
-from slackwater.reader.bigtable.table import EMULATOR_VARIABLE, ROW_KEY, TYPES, BigtableTable
+from slackwater.reader.bigtable.table import (
+    EMULATOR_VARIABLE,
+    KEY_TYPES,
+    ROW_KEY,
+    TYPES,
+    BigtableTable,
+)
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import ChangeStreamNameError
 from slackwater.reader.transport.statement import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
@@ -59,8 +65,16 @@ _OF_BIGTABLE: Final[Mapping[str, Any]] = {
 
 
 def _known_columns(columns: Mapping[str, str]) -> Mapping[str, str]:
-    """Return columns of Bigtable's with types that are known."""
+    """Return columns of Bigtable's with types that are known.
+
+    Tables have one column for names that differ in case only.
+    """
+    by_lower: dict[str, str] = {}
     for name, code in columns.items():
+        if (other := by_lower.setdefault(name.lower(), name)) != name:
+            raise ValueError(f"{other!r} and {name!r} differ in case only: leave one of them out")
+        if name == ROW_KEY and code not in KEY_TYPES:
+            raise ValueError(f"{name} has the type {code!r}. Use one of {', '.join(KEY_TYPES)}")
         if name != ROW_KEY and not all(name.partition(":")[::2]):
             raise ValueError(f"{name!r} is neither family:qualifier nor {ROW_KEY}")
         if code not in TYPES:

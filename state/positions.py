@@ -120,6 +120,32 @@ def set_positions(
     store.write(work)
 
 
+def move_positions(
+    store: Store, pipeline: str, low_watermark_ns: int, *, generation: int | None
+) -> None:
+    """Have a pipeline's positions hold for a later low watermark: nothing was read between.
+
+    Raises:
+        LeaseLostError: the pipeline has another owner now.
+    """
+
+    def work(connection: sa.Connection) -> None:
+        Transaction(connection).require_generation(pipeline, generation)
+        moved = sa.update(positions).where(positions.c.pipeline == pipeline)
+        connection.execute(moved.values(low_watermark_ns=low_watermark_ns))
+
+    store.write(work)
+
+
+def positions_at_ns(store: Store, pipeline: str) -> int | None:
+    """Return the low watermark of a pipeline's positions; None if it has none."""
+    latest = sa.select(sa.func.max(positions.c.low_watermark_ns)).where(
+        positions.c.pipeline == pipeline
+    )
+    at_ns = store.read(lambda connection: connection.execute(latest).scalar())
+    return None if at_ns is None else int(at_ns)
+
+
 def _set(
     connection: sa.Connection,
     pipeline: str,

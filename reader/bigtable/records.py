@@ -101,13 +101,14 @@ def _new_values(entries: Iterable[Mapping[str, Any]], cells: Mapping[str, str]) 
     """Return the values of the columns that a change has set, and null for those it has deleted.
 
     Of several cells of a column the one with the latest timestamp counts, as for a reader of the
-    row. The value after an aggregation is not known, and neither is one after older cells were
-    deleted: such a column is left out.
+    row. The value after an aggregation is not known, and neither is one after a part of the cells
+    was deleted: such a column is left out.
     """
     values: dict[str, Any] = {}
     times: dict[str, int] = {}
     for entry in entries:
         kind, family, micros = entry["kind"], entry["family"], entry["timestamp_micros"]
+        end = entry["end_timestamp_micros"]
         name = f"{family}:{(entry['qualifier'] or b'').decode(errors='replace')}"
         if kind in ("DELETE_FAMILY", "DELETE_ROW"):
             is_row = kind == "DELETE_ROW"
@@ -121,9 +122,12 @@ def _new_values(entries: Iterable[Mapping[str, Any]], cells: Mapping[str, str]) 
                 values[name], times[name] = value_of(entry["value"], cells[name]), micros
         elif kind != "DELETE_CELLS":
             values.pop(name, None)
-        elif not (micros or entry["end_timestamp_micros"]):
+        elif not (micros or end):
             values[name] = None
             times.pop(name, None)
+        elif name in times and micros <= times[name] < (end or times[name] + 1):
+            # Earlier cells may be left, also of former changes.
+            values.pop(name, None)
     return values
 
 
@@ -135,7 +139,7 @@ def value_of(value: bytes, code: str) -> Any:
         code: one of table.TYPES.
 
     Returns:
-        An object with the bytes if the value is not of the type: no column takes it.
+        An object with the bytes if the value is not of the type: a column of numbers refuses it.
     """
     try:
         return _VALUES[code](value)

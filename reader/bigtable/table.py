@@ -11,7 +11,8 @@ from slackwater.reader.errors import ChangeStreamNameError
 
 # The name of the row key among the columns.
 ROW_KEY: Final = "row_key"
-# Of columns. Numbers have eight bytes, as HBase's clients write them.
+# Of columns; of the row key the first two. Numbers have eight bytes, as HBase's clients write them.
+KEY_TYPES: Final = ("BYTES", "STRING")
 TYPES: Final = ("BYTES", "STRING", "INT64", "FLOAT64")
 EMULATOR_VARIABLE: Final = "BIGTABLE_EMULATOR_HOST"
 _PATTERNS: Final = {

@@ -18,6 +18,8 @@ from slackwater.reader.errors import StartTooOldError
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
 from slackwater.scheduler.options import BIGTABLE_FORMAT, SourceOptions
 from slackwater.scheduler.start_position import check_start
+from slackwater.spark_sink.errors import ColumnNameError, TableNameError
+from slackwater.spark_sink.sql.columns import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,22 @@ class BigtableHandle:
         self.source.service.close()
 
     def check(self, settings: Settings) -> None:
-        """Do nothing: a change stream of Bigtable's shows all changes."""
+        """Check that the output can have the listed cells as columns.
+
+        Raises:
+            SettingsError: it can't.
+        """
+        table = self.options.change_stream
+        columns = [
+            Column(name, code, is_key=name == ROW_KEY)
+            for name, code in {ROW_KEY: "BYTES", **dict(table.columns)}.items()
+        ]
+        try:
+            settings.sink.check_tables({table.table: columns} if table.columns else {})
+        except (ColumnNameError, TableNameError) as error:
+            raise SettingsError(
+                f"source.columns: {error.message}", "Leave it out, or choose another format"
+            ) from error
 
     def check_new(self, settings: Settings) -> StartTooOldError | None:
         """Check that a new pipeline can start at its start; see PipelineSource.

@@ -42,18 +42,19 @@ from slackwater.pipeline.spark.checkpoint import (
     put_aside,
     read_checkpoint,
 )
+from slackwater.pipeline.start_positions import Origin, StartFacts, origin_of, set_start
 from slackwater.scheduler.epoch import watermark_for_start
-from slackwater.scheduler.errors import ForeignCheckpointError
+from slackwater.scheduler.errors import ForeignCheckpointError, PositionsLostError
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.start_position import earliest_watermark_ns, require_readable
 from slackwater.spark_sink.formats import DATABASES
 from slackwater.spark_sink.sink import KeepsPositions, OutputPosition, Sink
 from slackwater.spark_sink.sinks.table_settings import TableSettings
-from slackwater.state.commit import commit_epoch, restart_at
+from slackwater.state.commit import restart_at
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap
-from slackwater.state.plans import latest_plan
-from slackwater.state.positions import positions_of, read_positions, set_positions
+from slackwater.state.plans import latest_plan, sealed_plan_id
+from slackwater.state.positions import positions_at_ns
 from slackwater.state.scans import read_scan
 from slackwater.state.store import Store
 from slackwater.timestamp import (
@@ -98,16 +99,19 @@ class ResumePoint:
         self._finds_partitions = settings.source.finds_partitions
         settings.sink.claim_places()
 
-    def is_new(self, recovery: Recovery) -> bool:
+    def is_new(self, source: PipelineSource, recovery: Recovery) -> bool:
         """Return True if nothing has begun but an initial scan.
 
         Raises:
+            PositionsLostError: see source_options().
             PartsDisagreeError: checkpoint, store and output do not agree, and the operator has not
                 said what to do.
             ForeignCheckpointError: the checkpoint belongs to another pipeline or change stream.
         """
         verdict = reconcile(self._settings.pipeline, positions := self._positions())
-        if recovery.from_watermark is None and not self._remakes_checkpoint(positions, verdict):
+        if recovery.from_watermark is None and not self._remakes_checkpoint(
+            source, positions, verdict
+        ):
             self._require(verdict, positions, recovery)
         return verdict is Verdict.NEW and recovery.from_watermark is None
 
@@ -123,6 +127,7 @@ class ResumePoint:
 
         Raises:
             PartsDisagreeError, ForeignCheckpointError: see is_new().
+            PositionsLostError: a checkpoint was lost, and the positions with it.
             RecoveryError: the recovery does not fit the pipeline.
             ReaderError, StateError: Spanner or the store failed.
         """
@@ -137,7 +142,7 @@ class ResumePoint:
         if self._has_restarted and positions.checkpoint is None:
             # The last query failed before it planned an epoch.
             from_watermark = LAST
-        elif from_watermark is None and self._remakes_checkpoint(positions, verdict):
+        elif from_watermark is None and self._remakes_checkpoint(source, positions, verdict):
             from_watermark = LAST
         if from_watermark is not None:
             start_ns = self._restart(source, verdict, positions, from_watermark, generation)
@@ -145,8 +150,8 @@ class ResumePoint:
             options = replace(options, start=start, is_checkpoint_lost=True)
         else:
             self._require(verdict, positions, recovery)
-            if self._has_lost_positions(positions):
-                self._restore_positions(source, positions, generation)
+            if self._origin(source, positions) is Origin.OUTPUT:
+                self._set_start(source, positions, generation)
             elif verdict is Verdict.FIND_PARTITIONS and positions.store.committed_ns is None:
                 _log.warning(
                     "the metadata store has nothing about this pipeline; reading the partitions"
@@ -171,42 +176,58 @@ class ResumePoint:
         self._settings.sink.claim_places()
         return options
 
-    def _remakes_checkpoint(self, positions: Positions, verdict: Verdict) -> bool:
+    def _remakes_checkpoint(
+        self, source: PipelineSource, positions: Positions, verdict: Verdict
+    ) -> bool:
         is_expendable = self._settings.sink.has_expendable_checkpoint
-        return remakes_checkpoint(positions, verdict, is_expendable=is_expendable)
+        is_remade = remakes_checkpoint(positions, verdict, is_expendable=is_expendable)
+        if is_remade and self._origin(source, positions) is Origin.LOST:
+            at = format_rfc3339(self._last_ns(positions) or 0)
+            raise PositionsLostError(self._settings.pipeline, at)
+        return is_remade
 
-    def _has_lost_positions(self, positions: Positions) -> bool:
-        """Return whether the store lacks where the source is read on after the checkpoint."""
-        if self._finds_partitions or positions.checkpoint is None:
-            return False
-        starts = {positions.checkpoint.committed_ns, positions.checkpoint.planned_ns} - {None}
-        # Those of the last plan may still be confirmed.
-        return positions.store.plan_end_ns not in starts and not any(
-            map(self._has_positions, starts)
+    def _origin(self, source: PipelineSource, positions: Positions) -> Origin | None:
+        """Return where the positions come from; None if there are none, or not yet."""
+        at_ns, name = self._last_ns(positions), self._settings.pipeline
+        if self._finds_partitions or at_ns is None:
+            return None
+        output, of_store = positions.output, positions.store
+        committed_ns = output.committed_ns if output else None
+        has_plan = (
+            of_store.plan_start_ns is not None
+            and of_store.plan_end_ns == at_ns
+            and sealed_plan_id(self._store, name, of_store.plan_start_ns, at_ns) is not None
+        )
+        return origin_of(
+            StartFacts(
+                at_ns,
+                committed_ns,
+                is_told=output is not None and output.complete_ns is not None,
+                is_in_output=self._positions_in_output(source, committed_ns) is not None,
+                stored_ns=positions_at_ns(self._store, name),
+                has_plan=has_plan,
+            )
         )
 
-    def _restore_positions(
-        self, source: PipelineSource, positions: Positions, generation: int
-    ) -> None:
-        """Set the store to the output's end, with the positions that its last commit names.
+    def _positions_in_output(self, source: PipelineSource, committed_ns: int | None) -> str | None:
+        """Return the positions of the last commit, unless the changes after them may be gone."""
+        if committed_ns is None or not isinstance(self._sink, KeepsPositions):
+            return None
+        retention_ns, age_ns = source.retention_ns, source.clock_ns() - committed_ns
+        if retention_ns is not None and age_ns > retention_ns - _MARGIN_NS:
+            return None
+        return self._sink.last_positions()
 
-        Epochs without rows have no commit. Nothing was read since the last one, so its positions
-        are good for as long as the source has the changes after them.
-        """
-        output, name = positions.output, self._settings.pipeline
-        if output is None or output.committed_ns is None or output.complete_ns is None:
+    def _set_start(self, source: PipelineSource, positions: Positions, generation: int) -> None:
+        """Set the store to the output's end, and its positions, if they are not lost."""
+        origin, at_ns = self._origin(source, positions), self._last_ns(positions)
+        if origin is None or at_ns is None:
             return
-        retention_ns, age_ns = source.retention_ns, source.clock_ns() - output.committed_ns
-        is_expired = retention_ns is not None and age_ns > retention_ns - _MARGIN_NS
-        if is_expired or not isinstance(self._sink, KeepsPositions):
-            return
-        if (text := self._sink.last_positions()) is None:
-            return
-        at_ns, first = self._last_ns(positions) or 0, positions_of(text)
-        restart_at(self._store, name, at_ns, [], generation=generation)
-        set_positions(self._store, name, first, at_ns, generation=generation)
-        after = format_rfc3339(at_ns)
-        _log.warning("positions restored from the output", pipeline=name, after=after)
+        name = self._settings.pipeline
+        committed_ns = positions.output.committed_ns if positions.output else None
+        text = self._positions_in_output(source, committed_ns)
+        set_start(self._store, name, origin, at_ns, text, generation=generation)
+        _log.info("positions", pipeline=name, after=format_rfc3339(at_ns), origin=origin.value)
 
     def _put_blank_checkpoint_aside(self) -> None:
         """Let Spark begin again if the plan of the first epoch was not completely written.
@@ -319,8 +340,8 @@ class ResumePoint:
         name = self._settings.pipeline
         checkpoint = self._settings.sink.checkpoint
         agrees = verdict in (Verdict.GO_ON, Verdict.FIND_PARTITIONS)
-        is_lost = not self._finds_partitions and not self._has_positions(self._last_ns(positions))
-        if agrees and not is_lost:
+        origin = self._origin(source, positions)
+        if agrees and origin is not Origin.LOST:
             raise RecoveryError(
                 f"the checkpoint {checkpoint} is not lost: it agrees with the output.",
                 "Leave out --from-watermark",
@@ -331,11 +352,8 @@ class ResumePoint:
         start_ns = start_after_lost_checkpoint_ns(
             name, from_watermark, last_ns=self._last_ns(positions), is_certain=is_output_asked
         )
-        if not self._finds_partitions:
-            # The last epoch's plan may not be committed yet, and its positions are exact.
-            commit_epoch(self._store, name, start_ns, generation=generation)
-            if not self._has_positions(start_ns):
-                self._restore_positions(source, positions, generation)
+        if start_ns == self._last_ns(positions):
+            self._set_start(source, positions, generation)
         restart_at(self._store, name, start_ns, [], generation=generation)
         aside = put_aside(self._spark, checkpoint)
         self._has_restarted = True
@@ -351,11 +369,6 @@ class ResumePoint:
         committed_ns = positions.output.committed_ns if positions.output else None
         ends = [last_ns(positions), None if self._finds_partitions else committed_ns]
         return max((ns for ns in ends if ns is not None), default=None)
-
-    def _has_positions(self, watermark_ns: int | None) -> bool:
-        """Return whether the store knows where a table of Bigtable's is read on."""
-        name = self._settings.pipeline
-        return watermark_ns is not None and bool(read_positions(self._store, name, watermark_ns))
 
     def _accept_gap(self, source: PipelineSource, start_ns: int | None, skip_to: str) -> None:
         """Record that the records between the last epoch and skip_to are not read.

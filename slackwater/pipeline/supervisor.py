@@ -275,7 +275,7 @@ class PipelineSupervisor:
         if source.has_tables and isinstance(self._sink, NeedsShapes):
             self._sink.use_shapes(partial(read_shapes, self.settings, with_tables(source)))
         resume = ResumePoint(spark, self.settings, self.store, self._sink, source.options)
-        is_new = resume.is_new(self._recovery)
+        is_new = resume.is_new(source, self._recovery)
         if is_new and self._too_old is not None:
             raise self._too_old
         if is_new and self.settings.initial_scan != "no":

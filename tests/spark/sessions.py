@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyspark
 import pytest
@@ -18,6 +18,8 @@ from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import DRIVER_OPTIONS, start_spark, stop_spark
 from slackwater.spark_sink.errors import UnknownFormatError
 from slackwater.spark_sink.sinks.registry import spark_confs
+
+_EMULATORS: Final = ("SPANNER_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST")
 
 
 class SharedSpark:
@@ -130,8 +132,9 @@ def commands_here(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def start(*_: object, **__: object) -> SparkSession:
         # The JVM may be older than the emulator: what it starts has this environment over its own.
-        host = os.environ["SPANNER_EMULATOR_HOST"]
-        session.sparkContext.environment["SPANNER_EMULATOR_HOST"] = host
+        session.sparkContext.environment.update(
+            {name: os.environ[name] for name in _EMULATORS if name in os.environ}
+        )
         return session.newSession()
 
     for module in (as_of, run, verify):

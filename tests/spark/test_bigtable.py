@@ -82,12 +82,13 @@ def test_each_format_has_each_change_once_after_a_kill(
     assert all(each["has_token"] for each in partitions)
 
 
+@pytest.mark.usefixtures("commands_here")
 def test_a_store_that_was_lost_comes_back_from_the_output_with_each_change_once(
     shape: Shape, history: History, host: str, tmp_path: Path
 ) -> None:
     file, settings = pipelines_of(FORMATS, shape, host, tmp_path)
     run_to_the_middle(file, settings, shape)
-    (tmp_path / "state.db").unlink()
+    settings["state"]["url"] = f"sqlite:///{tmp_path / 'another.db'}"
     file.write_text(yaml.safe_dump(settings))
     assert slackwater("run", "-c", str(file)).returncode == 0
     expected = Counter(map(landed_as, history.changes))
@@ -95,12 +96,13 @@ def test_a_store_that_was_lost_comes_back_from_the_output_with_each_change_once(
         assert Counter(rows_of(name, tmp_path / name)) == expected, name
 
 
+@pytest.mark.usefixtures("commands_here")
 def test_positions_that_store_and_output_have_lost_are_told_and_the_remedy_loses_nothing(
     shape: Shape, history: History, host: str, tmp_path: Path
 ) -> None:
     file, settings = pipelines_of(("parquet",), shape, host, tmp_path)
     run_to_the_middle(file, settings, shape)
-    (tmp_path / "state.db").unlink()
+    settings["state"]["url"] = f"sqlite:///{tmp_path / 'another.db'}"
     shutil.rmtree(tmp_path / "parquet" / "_positions")
     file.write_text(yaml.safe_dump(settings))
     refused = slackwater("run", "-c", str(file))

@@ -33,6 +33,8 @@ from tests.support.epoch_rows import frame, inserts, low_watermark, make_sink, w
 LONG = pytest.mark.long
 WENT_ON, REFUSED = "went on", "refused, remedy carried out"
 STORE, CHECKPOINT, OUTPUT = Part
+# Only a gap makes it look at the change stream.
+NO_SOURCE = cast("SourceHandle", None)
 # Each test reads all of them, from the first on.
 PARTITION_ALIVE_S = 20
 
@@ -222,23 +224,21 @@ def test_a_new_checkpoint_begins_again_if_its_query_failed_before_the_first_epoc
     sink, store = make_sink(tmp_path / "changes"), Store.open(settings.state.url, migrate=True)
     sink.position(spark)
     write(spark, sink, 7, inserts(1, at=1))
-    # Only a gap makes it look at the change stream.
-    source = cast("SourceHandle", None)
     options = source_options(settings, {})
     resume = ResumePoint(spark, settings, store, sink, options)
     store.ensure_pipeline("orders", options.change_stream.path)
     lease = acquire_lease(store, "orders", "owner", read_lease(store, "orders"))
     assert lease is not None
     with pytest.raises(PartsDisagreeError, match="the checkpoint is empty"):
-        resume.source_options(source, Recovery(), lease.generation)
+        resume.source_options(NO_SOURCE, Recovery(), lease.generation)
     # Some of a lost checkpoint may be left, on which Spark would stumble later.
     (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
-    first = resume.source_options(source, Recovery(from_watermark="last"), lease.generation)
+    first = resume.source_options(NO_SOURCE, Recovery(from_watermark="last"), lease.generation)
     assert not (tmp_path / "checkpoint").exists()
     assert first.start == datetime_to_ns(low_watermark(7)) + 500
     assert first.is_checkpoint_empty
     assert first.is_checkpoint_lost
-    again = resume.source_options(source, Recovery(), lease.generation)
+    again = resume.source_options(NO_SOURCE, Recovery(), lease.generation)
     assert again == first
     store.close()
 
@@ -260,7 +260,7 @@ def test_a_blank_plan_of_the_very_first_epoch_is_put_aside(
     offsets.mkdir(parents=True)
     for name, content in left.items():
         (offsets / name).write_bytes(content)
-    first = resume.source_options(cast("SourceHandle", None), Recovery(), generation=1)
+    first = resume.source_options(NO_SOURCE, Recovery(), generation=1)
     assert first.is_checkpoint_empty
     assert not offsets.exists()
     store.close()
@@ -278,7 +278,7 @@ def test_an_output_that_was_emptied_during_its_initial_scan_is_refused(
     begin_scan(store, scan, [ScanPart(n, n, "sales.Orders", b"") for n in range(2)])
 
     def is_new() -> bool:
-        return ResumePoint(spark, settings, store, sink, options).is_new(Recovery())
+        return ResumePoint(spark, settings, store, sink, options).is_new(NO_SOURCE, Recovery())
 
     assert is_new()
     rows = frame(spark, [inserts(1, at=1)])
@@ -309,7 +309,7 @@ def test_an_initial_scan_does_not_begin_in_an_output_that_has_rows(
     sink.add_scanned(frame(spark, [inserts(1, at=1)]), 0, low_watermark(1))
     options = source_options(settings, {})
     with pytest.raises(PartsDisagreeError, match="its initial scan has not begun"):
-        ResumePoint(spark, settings, store, sink, options).is_new(Recovery())
+        ResumePoint(spark, settings, store, sink, options).is_new(NO_SOURCE, Recovery())
     store.close()
 
 

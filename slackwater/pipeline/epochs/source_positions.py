@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from slackwater.spark_sink.sink import KeepsPositions
+from slackwater.state.errors import StoreBehindError
 from slackwater.state.plans import latest_plan
 from slackwater.state.positions import positions_text
 from slackwater.state.store import Store
+from slackwater.timestamp import format_rfc3339
 
 
 class SourcePositions:
@@ -23,12 +25,19 @@ class SourcePositions:
         self._sink = sink
 
     def inspect(self, start_ns: int, end_ns: int) -> None:  # noqa: ARG002
-        """Hand the positions of the epoch's plan over; see EpochWatch."""
+        """Hand the positions of the epoch's plan over; see EpochWatch.
+
+        Raises:
+            StoreBehindError: the store went back since the audit.
+        """
         plan = latest_plan(self._store, self._pipeline)
-        # Otherwise the store was set back since the audit.
-        if plan is not None and plan.end_ns == end_ns:
-            text = positions_text(self._store, plan.plan_id)
-            self._sink.keep_positions(plan.plan_id, text)
+        if plan is None or plan.end_ns != end_ns:
+            raise StoreBehindError(
+                f"the metadata store no longer has the plan of pipeline {self._pipeline!r} for"
+                f" {format_rfc3339(end_ns)}.",
+                "The epoch is planned again",
+            )
+        self._sink.keep_positions(plan.plan_id, positions_text(self._store, plan.plan_id))
 
     def published(self, end_ns: int) -> None:
         """Do nothing: the commit has them."""

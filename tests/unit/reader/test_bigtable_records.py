@@ -91,6 +91,31 @@ def test_a_column_has_what_a_reader_of_the_row_would_see(entries: list[Entry]) -
     assert {n: v and b64decode(v).hex() for n, v in values.items()} == expected
 
 
+RANGES = st.builds(deleted, st.sampled_from(NAMES), st.integers(0, 4), st.integers(0, 4))
+
+
+@given(st.lists(st.one_of(ENTRIES, RANGES), max_size=8))
+def test_what_a_column_has_is_so_whatever_older_cells_the_row_had(entries: list[Entry]) -> None:
+    values = new_values(*entries, columns=dict.fromkeys(CELLS, "BYTES"))
+    for older in ({}, {-1: "older"}):
+        row: dict[str, dict[int, str]] = {name: dict(older) for name in NAMES}
+        for kind, family, qualifier, micros, end, value in entries:
+            for name in NAMES if qualifier is None else [f"{family}:{qualifier.decode()}"]:
+                if not name.startswith(f"{family}:" if family else ""):
+                    continue
+                if kind == "SET_CELL":
+                    assert micros is not None
+                    row[name][micros] = (value or b"").hex()
+                elif kind == "DELETE_CELLS":
+                    first, past = micros or -1, end or 9
+                    row[name] = {t: v for t, v in row[name].items() if not first <= t < past}
+                else:
+                    row[name] = {}
+        for name, said in values.items():
+            latest = row[name][max(row[name])] if row[name] else None
+            assert (said and b64decode(said).hex()) == latest
+
+
 @pytest.mark.parametrize(
     ("code", "value", "expected"),
     [
