@@ -7,6 +7,8 @@ epochs in memory, and processes that die between any two steps, or lose the stor
 from __future__ import annotations
 
 import random
+import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,7 @@ import grpc
 import pyarrow as pa
 
 from slackwater.endpoint import plaintext
+from slackwater.pipeline.start_positions import Origin, StartFacts, origin_of, set_start
 from slackwater.reader.bigtable.service import BigtableService, ChangeMessage, ChangeStreamConfig
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.errors import ReaderError
@@ -24,10 +27,9 @@ from slackwater.scheduler.bigtable.tablet_task import read_tablets
 from slackwater.scheduler.epoch import watermark_for_end, watermark_for_start
 from slackwater.scheduler.options import SourceOptions
 from slackwater.scheduler.read_options import AuditMode, Proof, Reading, ReadOptions
-from slackwater.state.commit import restart_at
 from slackwater.state.errors import AlreadySealedError
-from slackwater.state.plans import latest_plan, unsealed_tasks
-from slackwater.state.positions import positions_of, positions_text, set_positions
+from slackwater.state.plans import latest_plan, sealed_plan_id, unsealed_tasks
+from slackwater.state.positions import positions_at_ns, positions_text
 from slackwater.state.store import Store
 from slackwater.timestamp import us_to_ns
 from tests.synthetic.bigtable.history import History
@@ -36,7 +38,10 @@ from tests.synthetic.grpc_over_h2 import AbortError, Ready
 
 TABLE = BigtableTable("project", "instance", "table", endpoint=plaintext("localhost:1"))
 PIPELINE = "changes"
-_DEATHS_WITH_STORE: Final = 5
+_DEATHS_WITH_LOSSES: Final = 10
+# Longer than a heartbeat, after which a partition is left, and shorter than the last epoch waits.
+_STILL_S: Final = 2
+_HEARTBEAT_MS: Final = 200
 _BREAKS = (
     *(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED),
     *(grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNKNOWN),
@@ -111,6 +116,19 @@ class SimulatedBigtable(BigtableService):
                 raise BrokenCallError(self._choose.choice(_BREAKS), "broken")
 
 
+class StillClock:
+    """The time in this process, by which partitions seem to stand still now and then."""
+
+    def __init__(self, choose: random.Random, likely: float) -> None:
+        self._choose, self._likely = choose, likely
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic() + (_STILL_S if self._choose.random() < self._likely else 0)
+
+
 class _Call:
     def __init__(self, messages: Iterator[bytes]) -> None:
         self._messages = messages
@@ -133,11 +151,13 @@ class World:
         history: of the table.
         file: of the metadata store.
         seed: of all that is decided by chance.
-        likely: how likely the process dies at a step; one death of several takes the store along.
+        likely: how likely the process dies at a step; some deaths take parts along.
 
     Attributes:
         output: the rows of each epoch, by its low watermark.
-        deaths, losses: how often the process died, and how often the store was lost.
+        deaths: how often the process died.
+        losses: how often the store was lost or set back, or the checkpoint lost.
+        different: how often an epoch that was read again had other rows.
     """
 
     def __init__(self, history: History, file: Path, seed: int, *, likely: float) -> None:
@@ -146,6 +166,8 @@ class World:
         self._choose = random.Random(seed)
         self._likely = likely
         self.bigtable = SimulatedBigtable(history, self._choose, self._choose.choice((0, 0.02)))
+        # As a changelog in files does; others have the low watermark only.
+        self.names_positions = self._choose.random() < 0.5
         self.store = self._new_store()
         self.output: dict[int, list[pa.RecordBatch]] = {}
         # As the last commit of the output names them; an epoch without rows has none.
@@ -153,8 +175,12 @@ class World:
         # As Spark's checkpoint has them.
         self._planned_ns: int | None = None
         self._committed_ns: int | None = None
+        # Where a new checkpoint begins; None for the first one.
+        self._begins_ns: int | None = None
         self.end_ns: int | None = None
-        self.deaths = self.losses = 0
+        self._read_before: dict[int, int] = {}
+        self.deaths = self.losses = self.different = 0
+        self.clock = StillClock(self._choose, self._choose.choice((0, 0.4)))
 
     def _new_store(self) -> Store:
         return Store.open(f"sqlite:///{self._file}", migrate=True)
@@ -172,19 +198,53 @@ class World:
             except (AlreadySealedError, ReaderError):
                 continue
             except DiedError:
-                if self._committed_positions and self._choose.randrange(_DEATHS_WITH_STORE) == 0:
-                    self._lose_store(self._committed_positions)
+                self._lose_parts()
+            self._resume()
 
-    def _lose_store(self, text: str) -> None:
-        """Begin with an empty store, as slackwater.pipeline.resume_point does."""
+    def _lose_parts(self) -> None:
+        """Lose the store, set it back to a copy, or lose the checkpoint; mostly do nothing."""
+        copy = self._file.with_suffix(".copy")
+        match self._choose.randrange(_DEATHS_WITH_LOSSES):
+            case 0 if self.names_positions and self._committed_positions:
+                self._replace_store(None)
+            case 1 if self.names_positions and self._committed_positions and copy.exists():
+                self._replace_store(copy)
+            case 2 if self.output:
+                self.losses += 1
+                self._begins_ns, self._planned_ns, self._committed_ns = max(self.output), None, None
+            case 3:
+                shutil.copy(self._file, copy)
+
+    def _replace_store(self, copy: Path | None) -> None:
         self.losses += 1
         self.store.close()
         self._file.unlink()
+        if copy is not None:
+            shutil.copy(copy, self._file)
         self.store = self._new_store()
+
+    def _resume(self) -> None:
+        """Set the store to where the output ends, as slackwater.pipeline.resume_point does."""
         self.store.ensure_pipeline(PIPELINE, TABLE.path)
-        at_ns = max(self.output)
-        restart_at(self.store, PIPELINE, at_ns, [])
-        set_positions(self.store, PIPELINE, positions_of(text), at_ns, generation=None)
+        if not self.output:
+            return
+        at_ns, plan = max(self.output), latest_plan(self.store, PIPELINE)
+        facts = StartFacts(
+            at_ns,
+            max((ns for ns, rows in self.output.items() if rows), default=None),
+            is_told=True,
+            is_in_output=self.names_positions and self._committed_positions is not None,
+            stored_ns=positions_at_ns(self.store, PIPELINE),
+            has_plan=plan is not None
+            and plan.end_ns == at_ns
+            and sealed_plan_id(self.store, PIPELINE, plan.start_ns, at_ns) is not None,
+        )
+        origin = origin_of(facts)
+        is_new_checkpoint = self._begins_ns == at_ns and self._planned_ns is None
+        if origin is Origin.OUTPUT or is_new_checkpoint:
+            assert origin is not Origin.LOST, facts
+            text = self._committed_positions
+            set_start(self.store, PIPELINE, origin, at_ns, text, generation=None)
 
     def _live(self) -> None:
         """Run a process until its death, or until the end."""
@@ -207,6 +267,9 @@ class World:
             )
             self._may_die()
             batches = [batch for task in tasks for batch in self._read(task)]
+            rows = sum(batch.num_rows for batch in batches)
+            before = self._read_before.setdefault(self._planned_ns, rows) if tasks else rows
+            self.different += before != rows
             self._may_die()
             self._publish(self._planned_ns, batches)
             self._may_die()
@@ -220,12 +283,13 @@ class World:
             PIPELINE,
             self.store.url,
             keep_ns=0,
-            start=watermark_for_start(us_to_ns(self.history.created_us)),
+            start=self._begins_ns or watermark_for_start(us_to_ns(self.history.created_us)),
+            is_checkpoint_lost=self._begins_ns is not None,
             end_ns=self.end_ns,
             span_max_ns=us_to_ns(1_000_000),
             reading=Reading.BOUNDED,
             reader_memory_bytes=0,
-            heartbeat_ms=1_000,
+            heartbeat_ms=_HEARTBEAT_MS,
             read=ReadOptions(1, Proof.OK, AuditMode.STOP, traces=False),
             tasks_max=self._choose.randint(1, 3),
             checkpoint_ns=self._planned_ns,
@@ -239,7 +303,7 @@ class World:
                 task,
                 store=self.store,
                 service=self.bigtable,
-                heartbeat_ms=1_000,
+                heartbeat_ms=_HEARTBEAT_MS,
                 options=self._options().read,
             )
             batches = []

@@ -45,7 +45,8 @@ def live(seed: int, likely: float, folder: Path) -> World:
     shape = shape_of(random.Random(seed))
     history = generate(seed, shape)
     world = World(history, folder / f"{seed}.db", seed, likely=likely)
-    with patch("slackwater.reader.bigtable.partition_read._WAIT", wait_none()):
+    read = "slackwater.reader.bigtable.partition_read"
+    with patch(f"{read}._WAIT", wait_none()), patch(f"{read}.time", world.clock):
         # At an end that is moved later nothing is missing, and nothing comes twice.
         world.run_through((shape.start_us + shape.end_us) // 2)
         world.run_through(shape.end_us)
