@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND, NANOSECONDS_PER_SECOND
+
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -22,11 +24,19 @@ LEN: Final = 2
 # there, and a length of 0 moves them by two bytes a step.
 PADDING: Final = 4_096
 _WORD: Final = 8
+_VARINT_BYTES: Final = 10
+_SHIFTS: Final = 7 * np.arange(_VARINT_BYTES, dtype=np.uint64)
+_MICROSECONDS_PER_SECOND: Final = 1_000_000
 
 
 def tag(field: int, wire_type: int) -> int:
     """Return the byte before a field's value, for fields up to 15."""
     return field << 3 | wire_type
+
+
+# The fields of a Timestamp.
+_SECONDS: Final = tag(1, VARINT)
+_NANOS: Final = tag(2, VARINT)
 
 
 class Cursors:
@@ -103,6 +113,65 @@ class Cursors:
     def skip_to(self, place: Ints) -> None:
         """Go to these places; excluded rows stay where they are."""
         self.at = place if self.is_good.all() else np.where(self.is_good, place, self._nowhere)
+
+    def varint(self) -> Ints:
+        """Step over a varint of at most 64 bits, and return it."""
+        digits = bytes_at(self.buffer, self.at, _VARINT_BYTES)
+        is_last = digits < 0x80
+        size = is_last.argmax(axis=1) + 1
+        self.require(np.asarray(is_last.any(axis=1)))
+        values = (digits & 0x7F).astype(np.uint64) << _SHIFTS
+        values *= 7 * size[:, np.newaxis] > _SHIFTS
+        self.skip_to(self.at + size)
+        number: Ints = values.sum(axis=1).view(np.int64)
+        return number
+
+    def optional_span(self, byte: int, limit: Ints) -> tuple[Ints, Ints]:
+        """Step over a field of bytes where it comes next; elsewhere it is empty, its default.
+
+        Args:
+            byte: the field's tag.
+            limit: where each row's fields end.
+        """
+        is_sent = (self.at < limit) & (self.buffer[self.at] == byte)
+        begin = end = self.at
+        if is_sent.any():
+            step = self._behind_tag(is_sent)
+            size = step.length()
+            self.require(step.is_good)
+            begin = np.where(is_sent, step.at, self.at)
+            end = begin + size
+            self.skip_to(end)
+        return begin, end
+
+    def optional_varint(self, byte: int, limit: Ints) -> Ints:
+        """Step over a number where it comes next, and return it; elsewhere it is 0."""
+        is_sent = (self.at < limit) & (self.buffer[self.at] == byte)
+        if not is_sent.any():
+            return np.zeros(len(limit), np.int64)
+        step = self._behind_tag(is_sent)
+        value = step.varint()
+        self.require(step.is_good)
+        self.skip_to(np.where(is_sent, step.at, self.at))
+        return value
+
+    def _behind_tag(self, is_sent: Flags) -> Cursors:
+        """Return cursors behind the byte where a field comes next, and elsewhere at zeros."""
+        return Cursors(self.buffer, np.where(is_sent, self.at + 1, self._nowhere))
+
+    def timestamp_us(self, byte: int) -> Ints:
+        """Step over a google.protobuf.Timestamp; return it in whole microseconds.
+
+        Args:
+            byte: the field's tag; rows with another one are excluded, as are times before 1970.
+        """
+        _, end = self.span(byte)
+        seconds = self.optional_varint(_SECONDS, end)
+        nanos = self.optional_varint(_NANOS, end)
+        # Protobuf's parser keeps 32 bits of a number that has more.
+        is_usual = (seconds >> 35 == 0) & (nanos >= 0) & (nanos < NANOSECONDS_PER_SECOND)
+        self.require(is_usual & (self.at == end))
+        return seconds * _MICROSECONDS_PER_SECOND + nanos // NANOSECONDS_PER_MICROSECOND
 
 
 def matches_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:
