@@ -24,8 +24,6 @@ LEN: Final = 2
 # there, and a length of 0 moves them by two bytes a step.
 PADDING: Final = 4_096
 _WORD: Final = 8
-_VARINT_BYTES: Final = 10
-_SHIFTS: Final = 7 * np.arange(_VARINT_BYTES, dtype=np.uint64)
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
 
 
@@ -76,6 +74,13 @@ class Cursors:
 
     def length(self) -> Ints:
         """Step over a length, a varint of at most 28 bits, and return it."""
+        return self._varint(28)
+
+    def varint(self) -> Ints:
+        """Step over a varint of at most 64 bits, and return it."""
+        return self._varint(70)
+
+    def _varint(self, bits_max: int) -> Ints:
         first = self.buffer[self.at]
         value = first.astype(np.int64)
         self.at = self.at + 1
@@ -83,7 +88,7 @@ class Cursors:
         shift = 0
         while going_on.any():
             shift += 7
-            if shift == 28:
+            if shift == bits_max:
                 self.require(~going_on)
                 break
             following = self.buffer[self.at]
@@ -114,18 +119,6 @@ class Cursors:
         """Go to these places; excluded rows stay where they are."""
         self.at = place if self.is_good.all() else np.where(self.is_good, place, self._nowhere)
 
-    def varint(self) -> Ints:
-        """Step over a varint of at most 64 bits, and return it."""
-        digits = bytes_at(self.buffer, self.at, _VARINT_BYTES)
-        is_last = digits < 0x80
-        size = is_last.argmax(axis=1) + 1
-        self.require(np.asarray(is_last.any(axis=1)))
-        values = (digits & 0x7F).astype(np.uint64) << _SHIFTS
-        values *= 7 * size[:, np.newaxis] > _SHIFTS
-        self.skip_to(self.at + size)
-        number: Ints = values.sum(axis=1).view(np.int64)
-        return number
-
     def optional_span(self, byte: int, limit: Ints) -> tuple[Ints, Ints]:
         """Step over a field of bytes where it comes next; elsewhere it is empty, its default.
 
@@ -151,12 +144,16 @@ class Cursors:
             return np.zeros(len(limit), np.int64)
         step = self._behind_tag(is_sent)
         value = step.varint()
-        self.require(step.is_good)
-        self.skip_to(np.where(is_sent, step.at, self.at))
+        if step is not self:
+            self.require(step.is_good)
+            self.skip_to(np.where(is_sent, step.at, self.at))
         return value
 
     def _behind_tag(self, is_sent: Flags) -> Cursors:
         """Return cursors behind the byte where a field comes next, and elsewhere at zeros."""
+        if is_sent.all():
+            self.at = self.at + 1
+            return self
         return Cursors(self.buffer, np.where(is_sent, self.at + 1, self._nowhere))
 
     def timestamp_us(self, byte: int) -> Ints:
