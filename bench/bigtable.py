@@ -23,7 +23,6 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
@@ -41,10 +40,13 @@ from bench.freshness import percentile
 from bench.read_cpu import cpu_seconds
 from slackwater.demo.service import Service
 from slackwater.endpoint import plaintext
+from slackwater.reader.bigtable.change_rows import batches_of
+from slackwater.reader.bigtable.changes import Changes
 from slackwater.reader.bigtable.partition_read import PartitionRead
 from slackwater.reader.bigtable.positions import Position, Read, reads_of, starting_at
 from slackwater.reader.bigtable.service import BigtableService
 from slackwater.reader.bigtable.table import BigtableTable
+from slackwater.scheduler.tasks.byte_queue import ByteQueue
 from slackwater.testing.compare import freshness_seconds
 from slackwater.timestamp import format_rfc3339, us_to_ns
 from tests.synthetic.bigtable.history import Change, History, SetCell, Tablet
@@ -54,6 +56,7 @@ from tests.synthetic.bigtable.service import TABLE
 _VALUE: Final = bytes(range(100))
 # As many reads as a task of a pipeline has at once.
 _AT_ONCE: Final = 16
+_QUEUE_BYTES: Final = 8 * 1024 * 1024
 _SECOND_US: Final = 1_000_000
 # To make the history, and then to start Spark.
 _MAKE_US: Final = 45 * _SECOND_US
@@ -110,17 +113,25 @@ def ours(host: str, load: Load, ends_us: Sequence[int]) -> int:
     positions = starting_at(service.partitions(), load.start_us)
     rows = 0
 
-    def deliver(batch: pa.RecordBatch) -> None:
-        nonlocal rows
-        rows += batch.num_rows
+    def read(end_us: int, queue: ByteQueue[Changes], partition: Read) -> tuple[Position, ...]:
+        def deliver(changes: Changes) -> None:
+            queue.put(changes, changes.size_bytes)
 
-    def read(end_us: int, partition: Read) -> tuple[Position, ...]:
         return PartitionRead(service, partition, end_us, 1_000, deliver).run().positions
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    def rows_in(end_us: int, queue: ByteQueue[Changes]) -> int:
+        return sum(batch.num_rows for batch in batches_of(queue, end_us))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool, ThreadPoolExecutor(1) as receiver:
         for end_us in ends_us:
-            left = pool.map(partial(read, end_us), reads_of(positions))
-            positions = list(chain.from_iterable(left))
+            queue = ByteQueue[Changes](_QUEUE_BYTES)
+            received = receiver.submit(rows_in, end_us, queue)
+            try:
+                after = list(pool.map(partial(read, end_us, queue), reads_of(positions)))
+            finally:
+                queue.end()
+            positions = list(chain.from_iterable(after))
+            rows += received.result()
     service.close()
     return rows
 

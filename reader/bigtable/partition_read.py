@@ -11,15 +11,14 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-import pyarrow as pa
 from tenacity import RetryCallState, wait_random_exponential
 
-from slackwater.reader.bigtable.changes import ChangeRows
+from slackwater.reader.bigtable.changes import Changes
 from slackwater.reader.bigtable.positions import Closed, Position, Read
 from slackwater.reader.bigtable.service import (
     BigtableService,
@@ -29,8 +28,9 @@ from slackwater.reader.bigtable.service import (
     row_range,
     to_reader_error,
 )
+from slackwater.reader.decode.protobuf_cursor import LEN, tag
 from slackwater.reader.errors import ReaderError, UnavailableError
-from slackwater.reader.query.receive_turns import ReceiveTurn
+from slackwater.reader.query.reception import Reception
 from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
 from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of
@@ -47,7 +47,9 @@ _ENDS: Final = (grpc.StatusCode.OK.value[0], grpc.StatusCode.OUT_OF_RANGE.value[
 _WAIT_AT_END_S: Final = 60.0
 # How far this machine's clock may be ahead of Bigtable's, which refuses a start in its future.
 _AHEAD_US: Final = 60_000_000
-_BATCH_BYTES_MAX: Final = 1024 * 1024
+_PORTION_BYTES: Final = 1024 * 1024
+# A message with a change begins so.
+_DATA_CHANGE: Final = bytes([tag(1, LEN)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,11 @@ class ReadOutcome:
 
     Attributes:
         positions: where its keys are read on.
-        changes: how many came.
         is_stalled: the partition did not advance to the end of the read.
         is_closed: the partition was split or merged before; its keys are to be read on.
     """
 
     positions: tuple[Position, ...]
-    changes: int
     is_stalled: bool
     is_closed: bool
 
@@ -75,7 +75,7 @@ class PartitionRead:
         read: the partition, and where it starts.
         end_us: the time through which changes are read, in microseconds.
         heartbeat_ms: the heartbeat interval asked of Bigtable.
-        deliver: gets the rows, in commit order for each row key.
+        deliver: gets the changes, in commit order for each row key.
         is_last: the keys are not read on. The read ends when Bigtable's estimate has passed the
             end: some changes that were committed after it may have come by then.
 
@@ -90,7 +90,7 @@ class PartitionRead:
         read: Read,
         end_us: int,
         heartbeat_ms: int,
-        deliver: Callable[[pa.RecordBatch], None],
+        deliver: Callable[[Changes], None],
         *,
         is_last: bool = False,
     ) -> None:
@@ -100,19 +100,18 @@ class PartitionRead:
         self._heartbeat_ms = heartbeat_ms
         self._deliver = deliver
         self._is_of_end = is_last
-        self._rows = ChangeRows(read.label)
-        self._batch_bytes = 0
+        # Of a change whose last message has not come.
+        self._partial: list[bytes] = []
         # Its end could come before a token does.
         self._has_end = not (is_last or read.needs_token(end_us))
         self._token: str | None = None
         self._closed: Closed | None = None
-        self._changes = 0
-        self._watermark_us: int | None = None
+        self._watermark_us = 0
         self._is_stalled = False
         self._call: Call | None = None
         self._cancelled = threading.Event()
         self._opened_s = self._advanced_s = time.monotonic()
-        self._waiting_since_s: float | None = None
+        self._reception = Reception()
         self._is_silent = False
         self._silences_in_a_row = 0
         self.retried: Counter[str] = Counter()
@@ -133,11 +132,9 @@ class PartitionRead:
             failures = 1 if self._token != before else failures + 1
             self._count_silence(has_moved=self._token != before)
             self._give_up_or_wait(error, failures)
-        self._hand_over()
-        stands_at_us = self._watermark_us if self._is_stalled else None
+        stands_at_us = (self._watermark_us or None) if self._is_stalled else None
         return ReadOutcome(
             self._read.after(self._token, self._closed, self._end_us, stands_at_us),
-            self._changes,
             self._is_stalled,
             is_closed=self._closed is not None and self._read.is_closed_by(self._closed),
         )
@@ -151,7 +148,7 @@ class PartitionRead:
     @property
     def watermark_ns(self) -> int:
         """Bigtable's last estimate of the partition's low watermark, nanoseconds; 0 for none."""
-        return (self._watermark_us or 0) * 1_000
+        return self._watermark_us * 1_000
 
     @property
     def open_ms(self) -> int:
@@ -161,12 +158,11 @@ class PartitionRead:
     @property
     def silent_ms(self) -> int:
         """The time for which Bigtable has been silent, milliseconds; 0 while messages are used."""
-        since_s = self._waiting_since_s
-        return 0 if since_s is None else seconds_to_ms(time.monotonic() - since_s)
+        return self._reception.silent_ms
 
     def cancel_if_stalled(self, now_s: float) -> None:
         """Cancel the running call if Bigtable has been silent too long; it is opened again."""
-        since_s, call = self._waiting_since_s, self._call
+        since_s, call = self._reception.waiting_since_s, self._call
         if since_s is None or call is None or self._is_silent:
             return
         if now_s - since_s >= silence_max_s(self._heartbeat_ms, self._silences_in_a_row):
@@ -178,62 +174,67 @@ class PartitionRead:
         end_us = self._end_us if self._has_end else None
         self._call = call = self._service.read(self._read, self._token, end_us, self._heartbeat_ms)
         WATCHDOG.add(self)
-        turn, messages = ReceiveTurn(), fast_messages(call)
         try:
             if self._cancelled.is_set():
                 call.cancel()
-            self._waiting_since_s = since_s = time.monotonic()
-            for message in messages:
-                self._waiting_since_s, now_s = None, time.monotonic()
-                turn.note(since_s, now_s, len(message))
-                self._batch_bytes += len(message)
-                if self._is_last(ChangeMessage.FromString(message), now_s):
+            # Behind a last change before the end, any message is too many.
+            bytes_max = 0 if self._is_of_end else _PORTION_BYTES
+            messages = fast_messages(call)
+            for portion in self._reception.portions(messages, bytes_max, _DATA_CHANGE):
+                if self._is_last(portion):
                     return None
-                self._waiting_since_s = since_s = time.monotonic()
         except (*CALL_ERRORS, UnavailableError) as error:
             return error
         finally:
-            turn.release()
-            self._waiting_since_s = None
             WATCHDOG.remove(self)
             call.cancel()
-            self._rows.forget_partial()
+            self._partial = []
         return UnavailableError(
             f"Bigtable ended the stream of {self._read.partition} without closing it.",
             "Try again later",
         )
 
-    def _is_last(self, message: Any, now_s: float) -> bool:
-        """Take a message that came at a time; return whether the read ends with it."""
-        match message.WhichOneof("stream_record"):
+    def _is_last(self, messages: Sequence[bytes]) -> bool:
+        """Take messages, the last of which may be no change; return whether it ends the read."""
+        last = ChangeMessage.FromString(messages[-1])
+        kind, began_s = last.WhichOneof("stream_record"), time.monotonic()
+        self._take_changes(messages if kind == "data_change" else messages[:-1])
+        # A delivery may wait. The partition does not stand still meanwhile.
+        waited_s = time.monotonic() - began_s
+        self._advanced_s = max(self._advanced_s, self._reception.last_s) + waited_s
+        match kind:
             case "data_change":
-                change = message.data_change
-                if (watermark_us := self._rows.add(change)) is not None:
-                    self._token = change.token
-                    self._advanced_s = now_s
-                    self._advance(watermark_us, now_s)
-                    if self._batch_bytes >= _BATCH_BYTES_MAX:
-                        self._hand_over()
-                    return self._is_of_end and watermark_us > self._end_us
-                return False
+                is_whole = not self._partial
+                return self._is_of_end and is_whole and self._watermark_us > self._end_us
             case "heartbeat":
-                self._token = message.heartbeat.continuation_token.token
-                watermark_us = message.heartbeat.estimated_low_watermark.ToMicroseconds()
-                self._advance(watermark_us, now_s)
+                self._token = last.heartbeat.continuation_token.token
+                watermark_us = last.heartbeat.estimated_low_watermark.ToMicroseconds()
+                if watermark_us > self._watermark_us:
+                    self._watermark_us, self._advanced_s = watermark_us, time.monotonic()
                 return self._has_reached_end()
             case "close_stream":
-                return self._is_end(message.close_stream)
+                return self._is_end(last.close_stream)
         return False
 
-    def _advance(self, watermark_us: int, now_s: float) -> None:
-        if self._watermark_us is None or watermark_us > self._watermark_us:
-            self._watermark_us = watermark_us
-            self._advanced_s = now_s
+    def _take_changes(self, messages: Sequence[bytes]) -> None:
+        """Deliver the changes that are whole now, and go on from the last one."""
+        whole = len(messages)
+        while whole:
+            change = ChangeMessage.FromString(messages[whole - 1]).data_change
+            if change.done:
+                break
+            whole -= 1
+        if whole:
+            self._token = change.token
+            watermark_us = change.estimated_low_watermark.ToMicroseconds()
+            self._watermark_us = max(self._watermark_us, watermark_us)
+            changes, self._partial = [*self._partial, *messages[:whole]], []
+            self._deliver(Changes(self._read.label, changes, sum(map(len, changes))))
+        self._partial += messages[whole:]
 
     def _has_reached_end(self) -> bool:
         """Return whether a heartbeat ends the read: it is at its end, or does not get there."""
-        is_past = self._watermark_us is not None and self._watermark_us > self._end_us
-        if is_past:
+        if self._watermark_us > self._end_us:
             return True
         interval_s = _WAIT_AT_END_S if self._is_of_end else ms_to_seconds(self._heartbeat_ms)
         is_over = time.time() > self._end_us / 1e6 + interval_s
@@ -268,13 +269,6 @@ class PartitionRead:
             f" {close.status.code}: {close.status.message}",
             "Try again later",
         )
-
-    def _hand_over(self) -> None:
-        self._batch_bytes = 0
-        if len(self._rows):
-            batch = self._rows.taken_batch(self._end_us)
-            self._changes += batch.num_rows
-            self._deliver(batch)
 
     def _count_silence(self, *, has_moved: bool) -> None:
         if self._is_silent:

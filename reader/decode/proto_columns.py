@@ -37,14 +37,10 @@ from slackwater.reader.decode.protobuf_cursor import (
 )
 from slackwater.reader.decode.row_spans import RowSpans
 from slackwater.reader.schema import DATA_SCHEMA
-from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND, NANOSECONDS_PER_SECOND
 
 _STRING_VALUE: Final = tag(3, LEN)
 _DATA_CHANGE: Final = tag(1, LEN)
-_SECONDS: Final = tag(1, VARINT)
-_NANOS: Final = tag(2, VARINT)
 _TIMESTAMP: Final = DATA_SCHEMA.field("commit_timestamp").type
-_MICROSECONDS_PER_SECOND: Final = 1_000_000
 # Base64 writes three bytes as four characters.
 _GROUP: Final = 4
 _GROUP_BYTES: Final = 3
@@ -148,7 +144,7 @@ def _find_fields(rows: RowSpans) -> _Fields:
     at.require(rows.is_good[rows.message])
     _, end = at.span(_DATA_CHANGE)
     at.require(end == rows.end)
-    commit_us = _timestamp_us(at)
+    commit_us = at.timestamp_us(tag(1, LEN))
     texts = {"record_sequence": _text(at, 2), "server_transaction_id": _text(at, 3)}
     flags = {"is_last_record_in_transaction_in_partition": _flag(at, 4, end)}
     texts["table_name"] = _text(at, 5)
@@ -163,7 +159,7 @@ def _find_fields(rows: RowSpans) -> _Fields:
             (11, "number_of_partitions_in_transaction"),
         )
     }
-    texts["transaction_tag"] = _optional_text(at, 12, end)
+    texts["transaction_tag"] = at.optional_span(tag(12, LEN), end)
     flags["is_system_transaction"] = _flag(at, 13, end)
     at.require(at.at == end)
     for name, names in (("mod_type", MOD_TYPES), ("value_capture_type", VALUE_CAPTURE_TYPES)):
@@ -172,53 +168,11 @@ def _find_fields(rows: RowSpans) -> _Fields:
     return _Fields(commit_us, texts, flags, numbers, columns, mods)
 
 
-def _timestamp_us(at: Cursors) -> Ints:
-    _, end = at.span(tag(1, LEN))
-    at.expect(_SECONDS)
-    seconds = _varint(at)
-    has_nanos = (at.at < end) & (at.buffer[at.at] == _NANOS)
-    nanos = np.zeros(len(seconds), np.int64)
-    if has_nanos.any():
-        step = _selected(at, has_nanos)
-        step.expect(_NANOS)
-        nanos[has_nanos] = _varint(step)
-        _rejoin(at, step, has_nanos)
-    # Protobuf's parser keeps 32 bits of a number that has more.
-    at.require((at.at == end) & (nanos < NANOSECONDS_PER_SECOND))
-    return seconds * _MICROSECONDS_PER_SECOND + nanos // NANOSECONDS_PER_MICROSECOND
-
-
-def _varint(at: Cursors) -> Ints:
-    """Step over a varint of at most 35 bits, and return it."""
-    value = np.zeros(len(at.at), np.int64)
-    going_on = np.ones(len(at.at), np.bool_)
-    for shift in range(0, 35, 7):
-        byte = at.buffer[at.at].astype(np.int64)
-        value += ((byte & 0x7F) << shift) * going_on
-        at.at = at.at + going_on
-        going_on = going_on & (byte >= 0x80)
-        if not going_on.any():
-            return value
-    at.require(~going_on)
-    return value
-
-
 def _text(at: Cursors, field: int) -> Span:
     """Step over a text that must be sent, and return where it lies."""
     begin, end = at.span(tag(field, LEN))
     at.require(end > begin)
     at.skip_to(end)
-    return begin, end
-
-
-def _optional_text(at: Cursors, field: int, record_end: Ints) -> Span:
-    begin, end = at.at.copy(), at.at.copy()
-    is_sent = (at.at < record_end) & (at.buffer[at.at] == tag(field, LEN))
-    if is_sent.any():
-        step = _selected(at, is_sent)
-        begin[is_sent], end[is_sent] = step.span(tag(field, LEN))
-        step.skip_to(end[is_sent])
-        _rejoin(at, step, is_sent)
     return begin, end
 
 
@@ -252,18 +206,6 @@ def _repeated(at: Cursors, field: int, record_end: Ints) -> Span:
             place[active] = end
     at.skip_to(place)
     return begin, place
-
-
-def _selected(at: Cursors, chosen: Flags) -> Cursors:
-    return Cursors(at.buffer, at.at[chosen])
-
-
-def _rejoin(at: Cursors, step: Cursors, chosen: Flags) -> None:
-    """Move the chosen cursors to where their copies in step have gone."""
-    place, is_good = at.at.copy(), np.ones(len(chosen), np.bool_)
-    place[chosen], is_good[chosen] = step.at, step.is_good
-    at.skip_to(place)
-    at.require(is_good)
 
 
 def _assemble(rows: RowSpans, fields: _Fields) -> Columns:

@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from slackwater.timestamp import NANOSECONDS_PER_MICROSECOND, NANOSECONDS_PER_SECOND
+
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -22,11 +24,17 @@ LEN: Final = 2
 # there, and a length of 0 moves them by two bytes a step.
 PADDING: Final = 4_096
 _WORD: Final = 8
+_MICROSECONDS_PER_SECOND: Final = 1_000_000
 
 
 def tag(field: int, wire_type: int) -> int:
     """Return the byte before a field's value, for fields up to 15."""
     return field << 3 | wire_type
+
+
+# The fields of a Timestamp.
+_SECONDS: Final = tag(1, VARINT)
+_NANOS: Final = tag(2, VARINT)
 
 
 class Cursors:
@@ -66,6 +74,13 @@ class Cursors:
 
     def length(self) -> Ints:
         """Step over a length, a varint of at most 28 bits, and return it."""
+        return self._varint(28)
+
+    def varint(self) -> Ints:
+        """Step over a varint of at most 64 bits, and return it."""
+        return self._varint(70)
+
+    def _varint(self, bits_max: int) -> Ints:
         first = self.buffer[self.at]
         value = first.astype(np.int64)
         self.at = self.at + 1
@@ -73,7 +88,7 @@ class Cursors:
         shift = 0
         while going_on.any():
             shift += 7
-            if shift == 28:
+            if shift == bits_max:
                 self.require(~going_on)
                 break
             following = self.buffer[self.at]
@@ -103,6 +118,57 @@ class Cursors:
     def skip_to(self, place: Ints) -> None:
         """Go to these places; excluded rows stay where they are."""
         self.at = place if self.is_good.all() else np.where(self.is_good, place, self._nowhere)
+
+    def optional_span(self, byte: int, limit: Ints) -> tuple[Ints, Ints]:
+        """Step over a field of bytes where it comes next; elsewhere it is empty, its default.
+
+        Args:
+            byte: the field's tag.
+            limit: where each row's fields end.
+        """
+        is_sent = (self.at < limit) & (self.buffer[self.at] == byte)
+        begin = end = self.at
+        if is_sent.any():
+            step = self._behind_tag(is_sent)
+            size = step.length()
+            self.require(step.is_good)
+            begin = np.where(is_sent, step.at, self.at)
+            end = begin + size
+            self.skip_to(end)
+        return begin, end
+
+    def optional_varint(self, byte: int, limit: Ints) -> Ints:
+        """Step over a number where it comes next, and return it; elsewhere it is 0."""
+        is_sent = (self.at < limit) & (self.buffer[self.at] == byte)
+        if not is_sent.any():
+            return np.zeros(len(limit), np.int64)
+        step = self._behind_tag(is_sent)
+        value = step.varint()
+        if step is not self:
+            self.require(step.is_good)
+            self.skip_to(np.where(is_sent, step.at, self.at))
+        return value
+
+    def _behind_tag(self, is_sent: Flags) -> Cursors:
+        """Return cursors behind the byte where a field comes next, and elsewhere at zeros."""
+        if is_sent.all():
+            self.at = self.at + 1
+            return self
+        return Cursors(self.buffer, np.where(is_sent, self.at + 1, self._nowhere))
+
+    def timestamp_us(self, byte: int) -> Ints:
+        """Step over a google.protobuf.Timestamp; return it in whole microseconds.
+
+        Args:
+            byte: the field's tag; rows with another one are excluded, as are times before 1970.
+        """
+        _, end = self.span(byte)
+        seconds = self.optional_varint(_SECONDS, end)
+        nanos = self.optional_varint(_NANOS, end)
+        # Protobuf's parser keeps 32 bits of a number that has more.
+        is_usual = (seconds >> 35 == 0) & (nanos >= 0) & (nanos < NANOSECONDS_PER_SECOND)
+        self.require(is_usual & (self.at == end))
+        return seconds * _MICROSECONDS_PER_SECOND + nanos // NANOSECONDS_PER_MICROSECOND
 
 
 def matches_at(buffer: Bytes, places: Ints, text: bytes) -> Flags:

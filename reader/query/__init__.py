@@ -7,5 +7,6 @@ partitions are queried, and over which time, is for the scheduler to decide.
   up. Whether its end counts as the partition's end is decided by reader.query_outcome.outcome_of.
 - batch_decoder: decides when the messages of many queries are decoded together.
 - receive_turns: decides which of many threads receives at a time.
+- reception: decides which messages are used together.
 - stall_watchdog: decides how long a query may be silent before it is opened again.
 """

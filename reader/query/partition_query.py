@@ -33,7 +33,7 @@ from slackwater.reader.query.batch_decoder import (
     RecordConsumer,
 )
 from slackwater.reader.query.delivery_tracker import DeliveryTracker, TrackedConsumer
-from slackwater.reader.query.receive_turns import ALREADY_THERE_S, RECEIVE_LOCK, ReceiveTurn
+from slackwater.reader.query.reception import Reception
 from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
 from slackwater.reader.query_outcome import Inconclusive, outcome_of
 from slackwater.reader.query_window import query_end_ns
@@ -115,8 +115,7 @@ class PartitionQuery:
         self._call: Call | None = None
         self._cancelled = threading.Event()
         self._opened_s = time.monotonic()
-        # Since when this query waits for Spanner, and not for the consumer of its messages.
-        self._waiting_since_s: float | None = None
+        self._reception = Reception()
         self._stalls_in_a_row = 0
         self._is_stalled = False
         self.retries = 0
@@ -225,12 +224,11 @@ class PartitionQuery:
     @property
     def silent_ms(self) -> int:
         """The time for which Spanner has been silent, milliseconds; 0 while messages are used."""
-        since_s = self._waiting_since_s
-        return 0 if since_s is None else seconds_to_ms(time.monotonic() - since_s)
+        return self._reception.silent_ms
 
     def cancel_if_stalled(self, now_s: float) -> None:
         """Cancel the running call if Spanner has been silent too long; it is then opened again."""
-        since_s, call = self._waiting_since_s, self._call
+        since_s, call = self._reception.waiting_since_s, self._call
         if since_s is None or call is None or self._is_stalled:
             return
         if now_s - since_s >= silence_max_s(self._heartbeat_ms, self._stalls_in_a_row):
@@ -258,56 +256,12 @@ class PartitionQuery:
             if self._cancelled.is_set():
                 # cancel() was called before there was a call to cancel.
                 call.cancel()
-            yield from self._call_portions(call)
+            # A query with an end_timestamp reads the past, so its next message comes soon.
+            bytes_max = 0 if self._end_ns is None else PORTION_BYTES
+            yield from self._reception.portions(fast_messages(call), bytes_max)
         finally:
             WATCHDOG.remove(self)
             call.cancel()
-
-    def _call_portions(self, call: Call) -> Iterator[list[bytes]]:
-        """Yield the messages of a running query, as many together as have already arrived.
-
-        A query with an end_timestamp reads the past, so its next message comes soon. Without one,
-        each message is yielded alone.
-        """
-        portion: list[bytes] = []
-        room = enough = 0 if self._end_ns is None else PORTION_BYTES
-        turn = ReceiveTurn()
-        messages = fast_messages(call)
-        try:
-            now_s = time.monotonic()
-            while True:
-                self._waiting_since_s = since_s = now_s
-                message = next(messages, None)
-                if message is None:
-                    break
-                portion.append(message)
-                room -= len(message)
-                now_s = time.monotonic()
-                if now_s - since_s > ALREADY_THERE_S:
-                    turn.release()
-                elif turn.is_held:
-                    RECEIVE_LOCK.last_received_s = now_s
-                else:
-                    self._waiting_since_s = None
-                    if turn.acquire(now_s):
-                        now_s = time.monotonic()
-                if room <= 0:
-                    self._waiting_since_s = None
-                    yield portion
-                    turn.charge(enough - room)
-                    portion, room = [], enough
-                    now_s = time.monotonic()
-        except CALL_ERRORS:
-            self._waiting_since_s = None
-            turn.release()
-            if portion:
-                yield portion
-            raise
-        finally:
-            self._waiting_since_s = None
-            turn.release()
-        if portion:
-            yield portion
 
     def _count_stall(self, *, has_moved: bool) -> bool:
         if not self._is_stalled:

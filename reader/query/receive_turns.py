@@ -76,21 +76,6 @@ class ReceiveTurn:
         RECEIVE_LOCK.last_received_s = time.monotonic()
         return True
 
-    def note(self, since_s: float, now_s: float, size_bytes: int) -> None:
-        """Take, keep or end the turn when a message was received.
-
-        Args:
-            since_s, now_s: when its receiving began and ended, by the monotonic clock.
-            size_bytes: of the message.
-        """
-        if now_s - since_s > ALREADY_THERE_S:
-            self.release()
-        elif self.is_held:
-            RECEIVE_LOCK.last_received_s = now_s
-            self.charge(size_bytes)
-        else:
-            self.acquire(now_s)
-
     def charge(self, size_bytes: int) -> None:
         """Count bytes that were received, and end the turn after a megabyte."""
         self._bytes_left -= size_bytes

@@ -18,6 +18,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.reader.bigtable.change_rows import batches_of
+from slackwater.reader.bigtable.changes import Changes
 from slackwater.reader.bigtable.partition_read import PartitionRead, ReadOutcome
 from slackwater.reader.bigtable.positions import (
     Position,
@@ -81,7 +83,7 @@ def read_tablets(
     with PYTHON_THREADS.pool(threads) as pool:
         run.start(pool)
         try:
-            for batch in run.queue:
+            for batch in run.batches():
                 run.collector.add_batch(batch, changes_in(batch, service.table.table))
                 yield batch
         finally:
@@ -95,8 +97,12 @@ def read_tablets(
 
 def changes_in(batch: pa.RecordBatch, table: str) -> dict[tuple[str, str], int]:
     """Return the number of changes in rows, by table and type."""
-    counted = pc.value_counts(batch.column("type")).to_pylist()
-    return {(table, each["values"]): each["counts"] for each in counted}
+    return {(table, kind): count for kind, count in _counts(batch, "type").items()}
+
+
+def _counts(batch: pa.RecordBatch, column: str) -> dict[str, int]:
+    counted = pc.value_counts(batch.column(column)).to_pylist()
+    return {each["values"]: each["counts"] for each in counted}
 
 
 class _Run:
@@ -110,12 +116,13 @@ class _Run:
         heartbeat_ms: int,
         options: ReadOptions,
     ) -> None:
-        self.queue: ByteQueue[pa.RecordBatch] = ByteQueue(_HANDOFF_BYTES_MAX)
+        self.queue: ByteQueue[Changes] = ByteQueue(_HANDOFF_BYTES_MAX)
         self.collector = MetricsCollector(task.plan, traces=options.traces)
         self._task = task
         self._store = store
         self._service = service
         self._heartbeat_ms = heartbeat_ms
+        self._end_us = ns_to_us(task.plan.end_ns)
         self._attempt = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._running: dict[PartitionRead, Read] = {}
@@ -135,6 +142,12 @@ class _Run:
         self._reporter.start()
         for read in self._task.reads:
             pool.submit(self._read, read)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of all reads as they come."""
+        for batch in batches_of(self.queue, self._end_us):
+            self._changes.update(_counts(batch, "partition"))
+            yield batch
 
     def stop(self) -> None:
         """Cancel all reads: the receiver is done, or gone."""
@@ -162,9 +175,9 @@ class _Run:
             partition = PartitionRead(
                 self._service,
                 read,
-                ns_to_us(self._task.plan.end_ns),
+                self._end_us,
                 self._heartbeat_ms,
-                lambda batch: self.queue.put(batch, batch.nbytes),
+                lambda changes: self.queue.put(changes, changes.size_bytes),
                 is_last=self._task.is_last,
             )
             with self._lock:
@@ -181,17 +194,16 @@ class _Run:
             stalls = partition.stalls + outcome.is_stalled
             open_ms = partition.open_ms
             self.collector.add_query(read.label, partition.retried, stalls, open_ms=open_ms)
-            self._go_on(partition, read, outcome)
+            self._go_on(partition, outcome)
         except ClosedError:
             return
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
             self.queue.fail(error)
 
-    def _go_on(self, partition: PartitionRead, read: Read, outcome: ReadOutcome) -> None:
+    def _go_on(self, partition: PartitionRead, outcome: ReadOutcome) -> None:
         """Read the partitions that a read leaves, as far as their parts are here."""
         with self._lock:
             del self._running[partition]
-            self._changes[read.label] += outcome.changes
             (self._parts if outcome.is_closed else self._ended).extend(outcome.positions)
             reads, self._parts = whole_reads(self._parts)
             self._unfinished += len(reads) - 1

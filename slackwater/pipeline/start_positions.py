@@ -26,7 +26,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StartFacts:
-    """What the parts of a pipeline say about the positions at a low watermark.
+    """Statements of the parts of a pipeline about the positions at a low watermark.
 
     Attributes:
         at_ns: where the output ends.

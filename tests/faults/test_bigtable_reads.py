@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from slackwater.endpoint import plaintext
+from slackwater.reader.bigtable.change_rows import rows_of
+from slackwater.reader.bigtable.changes import Changes
 from slackwater.reader.bigtable.partition_read import PartitionRead, ReadOutcome
 from slackwater.reader.bigtable.positions import Position, Read, reads_of, starting_at
 from slackwater.reader.bigtable.row_range import WHOLE_TABLE
@@ -50,7 +51,22 @@ def serving(history: History, faults: Faults | None = None) -> Iterator[Bigtable
 
 
 def outcome_of(service: BigtableService, read: Read, end_us: int) -> ReadOutcome:
-    return PartitionRead(service, read, end_us, HEARTBEAT_MS, lambda batch: None).run()
+    return outcome_and_changes(service, read, end_us)[0]
+
+
+def outcome_and_changes(
+    service: BigtableService, read: Read, end_us: int, pause_s: float = 0.0
+) -> tuple[ReadOutcome, int]:
+    """Read a partition, with a pause after each delivery."""
+    count = 0
+
+    def deliver(changes: Changes) -> None:
+        nonlocal count
+        count += rows_of([changes], end_us).num_rows
+        time.sleep(pause_s)
+
+    outcome = PartitionRead(service, read, end_us, HEARTBEAT_MS, deliver).run()
+    return outcome, count
 
 
 def from_start(history: History) -> Read:
@@ -62,8 +78,10 @@ def test_a_read_that_breaks_brings_each_change_once() -> None:
     history = recent(4)
     faults = Faults(3, share=0.7, kinds=(Fault.BREAK, Fault.LOST_CLOSE, Fault.HALF))
     with serving(history, faults) as service:
-        outcome = outcome_of(service, from_start(history), time.time_ns() // 1_000)
-    assert outcome.changes == len(history.changes)
+        outcome, changes = outcome_and_changes(
+            service, from_start(history), time.time_ns() // 1_000
+        )
+    assert changes == len(history.changes)
     assert not outcome.is_stalled
 
 
@@ -72,16 +90,19 @@ def test_a_partition_that_stands_still_is_left_with_what_it_has() -> None:
     middle_us = history.created_us + 2_000_000
     stall = Stall(b"", b"\xff" * 8, middle_us, middle_us + 3_600_000_000)
     with serving(replace(history, stalls=(stall,))) as service:
-        outcome = outcome_of(service, from_start(history), time.time_ns() // 1_000)
+        outcome, changes = outcome_and_changes(
+            service, from_start(history), time.time_ns() // 1_000
+        )
     assert outcome.is_stalled
-    assert 0 < outcome.changes < len(history.changes)
+    assert 0 < changes < len(history.changes)
     [position] = outcome.positions
     assert position.token is not None
     assert position.stands_at_us == middle_us
     with serving(history) as service:
-        rest = outcome_of(service, Read(WHOLE_TABLE, (position,)), time.time_ns() // 1_000)
-    assert outcome.changes + rest.changes == len(history.changes)
-    assert [after.stands_at_us for after in rest.positions] == [None]
+        read = Read(WHOLE_TABLE, (position,))
+        after, rest = outcome_and_changes(service, read, time.time_ns() // 1_000)
+    assert changes + rest == len(history.changes)
+    assert [position.stands_at_us for position in after.positions] == [None]
 
 
 def test_a_position_of_long_ago_gets_a_token_though_nothing_has_changed() -> None:
@@ -102,13 +123,9 @@ def test_a_position_of_long_ago_is_read_to_the_end_though_heartbeats_come_before
     start_us = now_us - 2 * 3_600_000_000
     shape = Shape(start_us=start_us, seconds=4, tablets=1, churn_per_s=0, changes_per_s=2_000)
     history = generate(1, shape)
-
-    def deliver_slowly(batch: pa.RecordBatch) -> None:
-        time.sleep(0.3)
-
     with serving(history) as service:
-        read = PartitionRead(service, from_start(history), now_us, HEARTBEAT_MS, deliver_slowly)
-        assert read.run().changes == len(history.changes)
+        _, changes = outcome_and_changes(service, from_start(history), now_us, pause_s=0.3)
+    assert changes == len(history.changes)
 
 
 def test_the_earliest_start_of_a_young_stream_is_its_creation() -> None:

@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
 from slackwater.endpoint import plaintext
 from slackwater.pipeline.spark.java import find_java
+from slackwater.reader.bigtable.change_rows import rows_of
+from slackwater.reader.bigtable.changes import Changes
 from slackwater.reader.bigtable.partition_read import PartitionRead
 from slackwater.reader.bigtable.positions import Position, Read, reads_of, starting_at
 from slackwater.reader.bigtable.service import BigtableService
@@ -82,8 +82,8 @@ def by_ours(host: str, start_us: int, end_us: int) -> list[Row]:
     positions: list[Position] = starting_at(service.partitions(), start_us)
     rows: list[Mapping[str, Any]] = []
 
-    def deliver(batch: pa.RecordBatch) -> None:
-        rows.extend(batch.to_pylist())
+    def deliver(changes: Changes) -> None:
+        rows.extend(rows_of([changes], end_us).to_pylist())
 
     def after(until_us: int, read: Read) -> tuple[Position, ...]:
         return PartitionRead(service, read, until_us, 1_000, deliver).run().positions

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.reader.bigtable.changes import SCHEMA, Entry
+from slackwater.reader.bigtable.changes import SCHEMA
 from slackwater.reader.bigtable.records import records_of
 from slackwater.reader.bigtable.table import BigtableTable
 
+# Kind, family, qualifier, the two timestamps, value.
+Entry = tuple[str, str, bytes | None, int | None, int | None, bytes | None]
 CELLS = ("a:x", "a:y", "b:x")
 NAMES = (*CELLS, "a:unlisted")
 
