@@ -138,7 +138,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
     "decisions.md": {
         "take three requests": _BIGQUERY,
         "10,000 an hour": _BIGQUERY,
-        "for each 8 MiB": "spark_sink/output/bigquery/appends.py::REQUEST_MAX: Final = 8 << 20",
         "0.025 dollars a GiB": _BIGQUERY,
         "2 TiB a month": _BIGQUERY,
         "a few tenths of a second": _PARTITIONS,
