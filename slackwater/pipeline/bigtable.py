@@ -107,8 +107,9 @@ class BigtableHandle:
         """Return the same with the options of other settings."""
         return replace(self, options=source_options(settings))
 
-    def text(self, settings: Settings) -> str:  # noqa: ARG002
-        """Return what was looked up, for people."""
+    def text(self, settings: Settings) -> str:
+        """Return what was looked up, for people; raises as check()."""
+        self.check(settings)
         partitions = len(self.source.service.partitions())
         return (
             f"{self.options.change_stream.path}, {partitions} partition(s), kept"

@@ -57,7 +57,7 @@ def test_each_format_has_each_change_once_after_a_kill(
     ):
         time.sleep(0.2)
     service.kill()
-    service.start("--until-caught-up")
+    service.start()
     assert service.wait(SECONDS_MAX) == 0, service.log.read_text()[-3_000:]
     expected = Counter(map(landed_as, history.changes))
     for name in FORMATS:
@@ -135,18 +135,33 @@ def test_init_writes_a_file_that_check_finds_right(
     )
 
 
-def test_a_column_of_a_family_that_is_not_there_is_refused_before_anything_is_written(
-    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cell", "sink", "said"),
+    [
+        ("infos:q0", {}, r"has no column family infos\. .*It has info, stats, sums"),
+        (
+            "info:sp ace",
+            {"kind": "changelogs", "format": "delta"},
+            r"source\.columns: .*'info:sp ace'.* does not take that name\. .*Leave it out",
+        ),
+    ],
+)
+def test_a_cell_that_can_be_no_column_is_refused_before_anything_is_written(
+    cell: str,
+    sink: dict[str, str],
+    said: str,
+    host: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sink = {"path": "out", "checkpoint": "checkpoint"}
-    of_file = {"source": {**source(host), "columns": {"infos:q0": "BYTES"}}, "sink": sink}
+    sink = {"path": "out", "checkpoint": "checkpoint", **sink}
+    of_file = {"source": {**source(host), "columns": {cell: "BYTES"}}, "sink": sink}
     Path("slackwater.yaml").write_text(yaml.safe_dump({"pipeline": "clicks", **of_file}))
     for command in ("check", "run"):
         done = slackwater(command)
         assert done.returncode == 2, done.stdout
-        said = " ".join((done.stdout + done.stderr).split())
-        assert re.search(r"has no column family infos\. .*It has info, stats, sums", said)
+        assert re.search(said, " ".join((done.stdout + done.stderr).split()))
     assert not Path("out").exists()
 
 
@@ -201,6 +216,11 @@ def test_init_refuses_what_does_not_go_with_a_table(
             "Kafka is one with sink.shards 1",
         ),
         ({"source": CELL, "sink": {"kind": "spark", "format": "x"}}, "visible at one moment"),
+        (
+            {"source": {"columns": {"info:a": "BYTES", "info:A": "BYTES"}}},
+            "differ in case only: leave one of them out",
+        ),
+        ({"source": {"columns": {"row_key": "INT64"}}}, "Use one of BYTES, STRING"),
         ({"source": {"columns": {"q0": "BYTES"}}}, "neither family:qualifier nor row_key"),
         ({"source": {"columns": {"info:q0": "BOOL"}}}, "has the type 'BOOL'. Use one of BYTES"),
         ({"filter": {"tables": "t"}}, "filter is for Spanner's changes"),

@@ -113,7 +113,7 @@ def run_with_a_kill(settings: dict[str, Any], folder: Path) -> None:
     ):
         time.sleep(0.2)
     service.kill()
-    service.start("--until-caught-up")
+    service.start()
     assert service.wait(SECONDS_MAX) == 0, service.log.read_text()[-3_000:]
 
 
