@@ -51,7 +51,7 @@ from slackwater.spark_sink.formats import DATABASES
 from slackwater.spark_sink.sink import KeepsPositions, OutputPosition, Sink
 from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.state.commit import restart_at
-from slackwater.state.gaps import record_gap
+from slackwater.state.gaps import gaps, record_gap
 from slackwater.state.models import Gap
 from slackwater.state.plans import latest_plan, sealed_plan_id
 from slackwater.state.positions import positions_at_ns
@@ -210,8 +210,13 @@ class ResumePoint:
         )
 
     def _positions_in_output(self, source: PipelineSource, committed_ns: int | None) -> str | None:
-        """Return the positions of the last commit, unless the changes after them may be gone."""
+        """Return the positions of the last commit, unless the changes after them may be gone.
+
+        They are not those of an epoch after a gap that an operator has accepted since.
+        """
         if committed_ns is None or not isinstance(self._sink, KeepsPositions):
+            return None
+        if any(gap.end_ns > committed_ns for gap in gaps(self._store, self._settings.pipeline)):
             return None
         retention_ns, age_ns = source.retention_ns, source.clock_ns() - committed_ns
         if retention_ns is not None and age_ns > retention_ns - _MARGIN_NS:

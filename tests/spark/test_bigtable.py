@@ -113,6 +113,24 @@ def test_positions_that_store_and_output_have_lost_are_told_and_the_remedy_loses
     assert landed.keys() == set(map(landed_as, history.changes))
 
 
+@pytest.mark.usefixtures("commands_here")
+def test_changes_that_an_operator_has_skipped_are_not_read_by_a_later_run(
+    shape: Shape, host: str, tmp_path: Path
+) -> None:
+    file, settings = pipelines_of(("parquet",), shape, host, tmp_path)
+    run_to_the_middle(file, settings, shape)
+    before = rows_of("parquet", tmp_path / "parquet")
+    assert before
+    skip = ("--skip-to", format_rfc3339(us_to_ns(shape.end_us + 2_000_000)))
+    for seconds, options in ((3, skip), (5, ())):
+        end_us = shape.end_us + seconds * 1_000_000
+        time.sleep(max(0, end_us / 1e6 - time.time()))
+        settings["source"]["end"] = format_rfc3339(us_to_ns(end_us))
+        file.write_text(yaml.safe_dump(settings))
+        assert slackwater("run", "-c", str(file), *options).returncode == 0
+    assert rows_of("parquet", tmp_path / "parquet") == before
+
+
 def run_to_the_middle(file: Path, settings: dict[str, Any], shape: Shape) -> None:
     middle = format_rfc3339(us_to_ns((shape.start_us + shape.end_us) // 2))
     bounded = {**settings, "source": {**settings["source"], "end": middle}}
