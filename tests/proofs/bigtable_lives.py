@@ -26,7 +26,7 @@ _LIFE_S_MAX: Final = 300
 
 
 def outcome(seed: int, likely: float) -> tuple[int, int, str]:
-    """Return a life's deaths, lost stores, and what went wrong; empty if nothing did."""
+    """Return a life's deaths, lost parts, and what went wrong; empty if nothing did."""
 
     def end(number: int, _frame: object) -> None:
         raise TimeoutError(f"signal {number}: the life did not end in {_LIFE_S_MAX} s")
@@ -64,7 +64,7 @@ def main() -> int:
                 print(f"seed {life[0]}, likely {life[1]}:\n{wrong}", flush=True)
     took_s = time.monotonic() - began
     print(
-        f"{len(lives)} lives with {deaths} deaths and {losses} lost stores, {failures} failures;"
+        f"{len(lives)} lives with {deaths} deaths and {losses} lost parts, {failures} failures;"
         f" {took_s:.0f} s, {len(lives) / took_s:.1f} lives a second"
     )
     return 1 if failures else 0
