@@ -23,7 +23,9 @@ import yaml
 from slackwater.config.load import load_pipelines
 from slackwater.demo.service import Service
 from slackwater.errors import SettingsError
-from slackwater.timestamp import datetime_to_ns, format_rfc3339, us_to_ns
+from slackwater.pipeline import resume_point
+from slackwater.spark_sink.sinks.table_settings import TableSettings
+from slackwater.timestamp import datetime_to_ns, format_rfc3339, seconds_to_ns, us_to_ns
 from tests.support.bigtable_pipelines import history as history
 from tests.support.bigtable_pipelines import host as host
 from tests.support.bigtable_pipelines import pipelines_of, source
@@ -111,6 +113,38 @@ def test_positions_that_store_and_output_have_lost_are_told_and_the_remedy_loses
     assert slackwater(*shlex.split(remedy)).returncode == 0
     landed = Counter(rows_of("parquet", tmp_path / "parquet"))
     assert landed.keys() == set(map(landed_as, history.changes))
+
+
+@pytest.mark.usefixtures("commands_here")
+@pytest.mark.parametrize("gone", ["nothing", "positions", "changes"])
+def test_a_default_checkpoint_is_made_anew_from_exact_positions_only(
+    gone: str,
+    shape: Shape,
+    history: History,
+    host: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a pod has moved, whose checkpoint and store were on its disk."""
+    monkeypatch.setattr(TableSettings, "has_expendable_checkpoint", True)
+    file, settings = pipelines_of(("parquet",), shape, host, tmp_path)
+    run_to_the_middle(file, settings, shape)
+    settings["state"]["url"] = f"sqlite:///{tmp_path / 'another.db'}"
+    shutil.rmtree(tmp_path / "parquet-checkpoint")
+    if gone == "positions":
+        shutil.rmtree(tmp_path / "parquet" / "_positions")
+    elif gone == "changes":
+        # A margin of the whole retention period.
+        monkeypatch.setattr(resume_point, "_MARGIN_NS", seconds_to_ns(7 * 86_400))
+    file.write_text(yaml.safe_dump(settings))
+    done = slackwater("run", "-c", str(file))
+    if gone != "nothing":
+        assert done.returncode == 2
+        assert "has no positions of pipeline 'parquet'" in done.stderr
+        return
+    assert done.returncode == 0
+    expected = Counter(map(landed_as, history.changes))
+    assert Counter(rows_of("parquet", tmp_path / "parquet")) == expected
 
 
 @pytest.mark.usefixtures("commands_here")
