@@ -28,14 +28,13 @@ from typing import Any, Final
 import psutil
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from matplotlib.figure import Figure
 
 from bench.figures import tell
 from bench.freshness import percentile
-from bench.service import service_settings
+from bench.plots import draw_panels
+from bench.service import cpu_s, server_process, service_settings, synthetic_stream
 from slackwater.demo.service import Service
-from slackwater.endpoint import plaintext
-from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.change_stream import Dialect
 from slackwater.scheduler.read_options import Reading
 from slackwater.state.epochs import last_epochs
 from slackwater.state.models import Epoch
@@ -43,7 +42,7 @@ from slackwater.state.store import Store
 from tests.support.reader_processes import readers
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
-from tests.synthetic.server import CHANGE_STREAM, synthetic_process
+from tests.synthetic.server import synthetic_process
 
 EVERY_S: Final = 5.0
 # The JVM compiles, and the backlog of the start is read.
@@ -188,8 +187,8 @@ class Watch:
         reading = readers()
         others = [process for process in self._tree() if process not in reading]
         return {
-            "service": sum(map(cpu_seconds, [*others, *reading])),
-            "server": cpu_seconds(self.server),
+            "service": sum(map(cpu_s, [*others, *reading])),
+            "server": cpu_s(self.server),
         }
 
     def _bytes(self) -> int:
@@ -200,14 +199,6 @@ class Watch:
             except psutil.Error:
                 continue
         return total
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """Return the CPU seconds of a process, with those of its children that have ended."""
-    try:
-        return sum(process.cpu_times()[:4])
-    except psutil.NoSuchProcess:
-        return 0.0
 
 
 def freshness(epochs: Sequence[Epoch], *, parts: int = 20) -> list[float]:
@@ -230,11 +221,9 @@ def measure(load: Load, file_format: str, reading: Reading, into: Path | None) -
     script = load.script(start_us)
     with ExitStack() as stack:
         host = stack.enter_context(synthetic_process(script))
-        [server] = [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
+        server = server_process()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stream = ChangeStream(
-            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
-        )
+        stream = synthetic_stream(host)
         settings = service_settings(
             folder,
             stream,
@@ -297,19 +286,7 @@ def draw(samples: Sequence[Mapping[str, float]], into: Path) -> None:
         ("memory of the service, MiB", ("service_mib",)),
         ("partitions", ("partitions",)),
     )
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    minutes = [sample["minute"] for sample in samples]
-    for axes, (title, names) in zip(figure.subplots(2, 2).flat, panels, strict=True):
-        for name in names:
-            axes.plot(minutes, [sample[name] for sample in samples], label=name.split("_")[0])
-        axes.set_title(title, fontsize=10)
-        axes.set_ylim(bottom=0)
-        axes.grid(alpha=0.3)
-        if len(names) > 1:
-            axes.legend(fontsize=8)
-    figure.supxlabel("minutes", fontsize=9)
-    into.mkdir(parents=True, exist_ok=True)
-    figure.savefig(into / "ceiling.png", dpi=90)
+    draw_panels(samples, panels, into / "ceiling.png")
 
 
 def main() -> int:

@@ -27,10 +27,9 @@ import psutil
 
 from bench.figures import tell
 from bench.freshness import percentile
-from bench.service import service_settings
+from bench.service import cpu_s, server_process, service_settings, synthetic_stream
 from slackwater.demo.service import Service
-from slackwater.endpoint import plaintext
-from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.change_stream import Dialect
 from slackwater.scheduler.read_options import Reading
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
@@ -38,7 +37,7 @@ from slackwater.testing.compare import freshness_seconds
 from tests.support.reader_processes import readers
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
-from tests.synthetic.server import CHANGE_STREAM, synthetic_process
+from tests.synthetic.server import synthetic_process
 
 _WARM_UP_S: Final = 40
 
@@ -87,10 +86,8 @@ def measure(load: Load, reading: Reading, seconds: int) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as name,
     ):
         folder = Path(name)
-        [server] = [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
-        stream = ChangeStream(
-            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
-        )
+        server = server_process()
+        stream = synthetic_stream(host)
         epoch = {"trigger": f"{load.every_s}s", "reading": reading.value}
         if reading is Reading.CONTINUOUS:
             epoch["heartbeat"] = f"{load.heartbeat_s}s"
@@ -134,9 +131,9 @@ class _Spent:
         return _Spent(
             counts[0],
             counts[1],
-            sum(map(_cpu_s, others)),
-            sum(map(_cpu_s, reading)),
-            _cpu_s(server),
+            sum(map(cpu_s, others)),
+            sum(map(cpu_s, reading)),
+            cpu_s(server),
             sum(p.memory_info().rss for p in reading) >> 20,
         )
 
@@ -150,14 +147,6 @@ class _Spent:
             "server_cpu": round((self.server_cpu - before.server_cpu) / seconds, 3),
             "reader_mib": self.reader_mib,
         }
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    """Return the CPU seconds of a process, with those of its children that have ended."""
-    try:
-        return sum(process.cpu_times()[:4])
-    except psutil.NoSuchProcess:
-        return 0.0
 
 
 @contextmanager

@@ -30,14 +30,13 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from bench.patterns import START_US, pattern_script
-from bench.service import service_settings
+from bench.service import service_settings, synthetic_stream
 from slackwater.demo.service import Service
-from slackwater.endpoint import plaintext
-from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
+from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.spark_sink.formats import BIGQUERY
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, bigquery_emulator
 from tests.synthetic.script import Script
-from tests.synthetic.server import CHANGE_STREAM, synthetic_process
+from tests.synthetic.server import synthetic_process
 
 # Of a partition's records; wider apart where an epoch would cover less than a second.
 EVERY_US: Final = 80
@@ -171,9 +170,7 @@ def measure(workload: Workload, file_format: str = "parquet") -> dict[str, Any]:
         _output(Path(name), file_format) as (sink, landed),
     ):
         folder = Path(name)
-        stream = ChangeStream(
-            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
-        )
+        stream = synthetic_stream(host)
         settings = service_settings(
             folder,
             stream,

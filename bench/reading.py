@@ -29,7 +29,7 @@ from google.cloud.spanner_v1 import param_types
 from google.cloud.spanner_v1.types import ChangeStreamRecord
 
 from bench.patterns import START_US, pattern_script
-from slackwater.endpoint import plaintext
+from bench.service import synthetic_stream
 from slackwater.reader.change_stream import ChangeStream, Dialect, PartitionMode
 from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
@@ -204,9 +204,7 @@ def measure(case: Case, rounds: int, go_path: str | None) -> dict[str, Any]:
     by_side: dict[str, list[float]] = {}
     with synthetic_process(case.script()) as host:
         os.environ["SPANNER_EMULATOR_HOST"] = host
-        stream = ChangeStream(
-            "bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host)
-        )
+        stream = synthetic_stream(host)
         for _ in range(rounds):
             by_side.setdefault("ours", []).append(cpu_seconds(ours, case, stream))
             by_side.setdefault("client", []).append(cpu_seconds(client, case, stream))

@@ -1,4 +1,4 @@
-"""The settings of services that are measured."""
+"""Services that are measured: their settings, their change stream, the CPU of processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.timestamp import format_rfc3339
+from tests.synthetic.server import CHANGE_STREAM
+
+
+def synthetic_stream(host: str) -> ChangeStream:
+    """Return the change stream of a synthetic server."""
+    return ChangeStream("bench-project", "bench", "bench", CHANGE_STREAM, endpoint=plaintext(host))
+
+
+def server_process() -> psutil.Process:
+    """Return the process of the synthetic server, the only one that this process has spawned."""
+    [server] = [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
+    return server
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Return the CPU seconds of a process, with those of its children that have ended."""
+    try:
+        return sum(process.cpu_times()[:4])
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 def service_settings(

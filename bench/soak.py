@@ -32,8 +32,8 @@ import pyarrow.dataset as ds
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 from google.cloud.spanner_v1 import KeySet
-from matplotlib.figure import Figure
 
+from bench.plots import draw_panels
 from bench.service import service_settings
 from slackwater.demo.service import Service
 from slackwater.endpoint import plaintext
@@ -282,19 +282,7 @@ def draw(samples: Sequence[Mapping[str, float]], into: Path) -> None:
         ("files in the checkpoint", ("checkpoint_files",)),
         ("lag, s", ("lag_seconds",)),
     )
-    figure = Figure(figsize=(10, 9), layout="constrained")
-    minutes = [s["minute"] for s in samples]
-    for axes, (title, names) in zip(figure.subplots(3, 2).flat, panels, strict=True):
-        for name in names:
-            axes.plot(minutes, [s[name] for s in samples], label=name.removesuffix("_mib"))
-        axes.set_title(title, fontsize=10)
-        axes.set_ylim(bottom=0)
-        axes.grid(alpha=0.3)
-        if len(names) > 1:
-            axes.legend(fontsize=8)
-    figure.supxlabel("minutes", fontsize=9)
-    into.mkdir(parents=True, exist_ok=True)
-    figure.savefig(into / "soak.png", dpi=90)
+    draw_panels(samples, panels, into / "soak.png")
 
 
 def save(figures: Mapping[str, Any], into: Path) -> None:

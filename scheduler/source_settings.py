@@ -73,12 +73,11 @@ def _known_columns(columns: Mapping[str, str]) -> Mapping[str, str]:
     for name, code in columns.items():
         if (other := by_lower.setdefault(name.lower(), name)) != name:
             raise ValueError(f"{other!r} and {name!r} differ in case only: leave one of them out")
-        if name == ROW_KEY and code not in KEY_TYPES:
-            raise ValueError(f"{name} has the type {code!r}. Use one of {', '.join(KEY_TYPES)}")
         if name != ROW_KEY and not all(name.partition(":")[::2]):
             raise ValueError(f"{name!r} is neither family:qualifier nor {ROW_KEY}")
-        if code not in TYPES:
-            raise ValueError(f"{name} has the type {code!r}. Use one of {', '.join(TYPES)}")
+        types = KEY_TYPES if name == ROW_KEY else TYPES
+        if code not in types:
+            raise ValueError(f"{name} has the type {code!r}. Use one of {', '.join(types)}")
     return columns
 
 

@@ -6,7 +6,8 @@
 - table: the table, and the options of its reads.
 - service: calls of Bigtable's API, and the meaning of its errors.
 - partition_read: when a read is opened again, and where it then starts; when it is over.
-- changes: the rows of the messages, and their columns.
+- changes: the changes as they are read, and the columns of their rows.
+- change_rows: from the messages to the rows; assembly brings unusual messages into the usual form.
 - records: those rows as data change records, with a column for each listed cell.
 
 The words are those of Bigtable's documentation. Its change streams have no transactions over rows

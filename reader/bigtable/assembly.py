@@ -15,7 +15,8 @@ from slackwater.reader.errors import DecodeError
 # Added to the number of a mutation that is an aggregate, in the field for a timestamp's origin,
 # which no column has. The aggregate itself is written as a cell that is set.
 AGGREGATE: Final = 1 << 20
-_CONTINUATION: Final = 3
+# The type of a message that goes on with the change of the one before.
+CONTINUATION: Final = 3
 
 
 def assembled(partition: str, messages: Sequence[bytes], is_usual: Iterator[bool]) -> list[bytes]:
@@ -36,7 +37,7 @@ def assembled(partition: str, messages: Sequence[bytes], is_usual: Iterator[bool
             continue
         part = ChangeMessage.FromString(message)
         data = part.data_change
-        if (data.type_ == _CONTINUATION) != (first is not None):
+        if (data.type_ == CONTINUATION) != (first is not None):
             raise DecodeError(
                 f"a change in {partition} has the type {data.type_} where its"
                 f" {'next' if first is not None else 'first'} message is due."

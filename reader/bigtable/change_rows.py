@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from slackwater.reader.bigtable.assembly import AGGREGATE, assembled
+from slackwater.reader.bigtable.assembly import AGGREGATE, CONTINUATION, assembled
 from slackwater.reader.bigtable.changes import ENTRY, SCHEMA, TIMESTAMP, Changes
 from slackwater.reader.decode.googlesql_columns import strings
 from slackwater.reader.decode.protobuf_cursor import LEN, PADDING, VARINT, Cursors, Ints, tag
@@ -22,7 +22,6 @@ from slackwater.reader.errors import DecodeError
 _CHUNK: Final = tag(6, LEN)
 # By number; those that are not known keep it.
 _TYPES: Final = pa.array(["0", "USER", "GARBAGE_COLLECTION", *map(str, range(3, 128))])
-_CONTINUATION: Final = 3
 # By the number of the field that holds such a mutation.
 _KINDS: Final = pa.array(
     ["0", "SET_CELL", "DELETE_CELLS", "DELETE_FAMILY", "DELETE_ROW", "ADD_TO_CELL", "MERGE_TO_CELL"]
@@ -97,7 +96,7 @@ class _Rows:
         at.require(end == ends)
         at.expect(tag(1, VARINT))
         self._type = at.byte()
-        is_first = (self._type > 0) & (self._type != _CONTINUATION)
+        is_first = (self._type > 0) & (self._type != CONTINUATION)
         at.require(is_first & (self._type < len(_TYPES)))
         self._cluster = at.optional_span(tag(2, LEN), ends)
         self._row_key = at.optional_span(tag(3, LEN), ends)

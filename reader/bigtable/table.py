@@ -13,7 +13,7 @@ from slackwater.reader.errors import ChangeStreamNameError
 ROW_KEY: Final = "row_key"
 # Of columns; of the row key the first two. Numbers have eight bytes, as HBase's clients write them.
 KEY_TYPES: Final = ("BYTES", "STRING")
-TYPES: Final = ("BYTES", "STRING", "INT64", "FLOAT64")
+TYPES: Final = (*KEY_TYPES, "INT64", "FLOAT64")
 EMULATOR_VARIABLE: Final = "BIGTABLE_EMULATOR_HOST"
 _PATTERNS: Final = {
     "project": re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{2,61}[a-z0-9]"),

@@ -318,7 +318,8 @@ class StatusPoller:
             scan_share=share_done(supervisor.store, supervisor.name) if is_starting else None,
             is_looked_up=source is not None,
             service=supervisor.settings.source.service,
-            positions=tuple(positions_of(supervisor.store, supervisor.name)),
+            # A pipeline has a lineage or positions.
+            positions=() if partitions else tuple(positions_of(supervisor.store, supervisor.name)),
         )
 
     def epochs(self, limit: int) -> list[dict[str, Any]]:

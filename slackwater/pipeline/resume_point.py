@@ -42,7 +42,7 @@ from slackwater.pipeline.spark.checkpoint import (
     put_aside,
     read_checkpoint,
 )
-from slackwater.pipeline.start_positions import Origin, StartFacts, origin_of, set_start
+from slackwater.pipeline.start_positions import ExactStart, Origin, StartFacts, origin_of, set_start
 from slackwater.scheduler.epoch import watermark_for_start
 from slackwater.scheduler.errors import ForeignCheckpointError, PositionsLostError
 from slackwater.scheduler.options import SourceOptions
@@ -150,8 +150,8 @@ class ResumePoint:
             options = replace(options, start=start, is_checkpoint_lost=True)
         else:
             self._require(verdict, positions, recovery)
-            if self._origin(source, positions) is Origin.OUTPUT:
-                self._set_start(source, positions, generation)
+            if (exact := self._exact_start(source, positions)) and exact.origin is Origin.OUTPUT:
+                self._set_start(exact, generation)
             elif verdict is Verdict.FIND_PARTITIONS and positions.store.committed_ns is None:
                 _log.warning(
                     "the metadata store has nothing about this pipeline; reading the partitions"
@@ -181,13 +181,13 @@ class ResumePoint:
     ) -> bool:
         is_expendable = self._settings.sink.has_expendable_checkpoint
         is_remade = remakes_checkpoint(positions, verdict, is_expendable=is_expendable)
-        if is_remade and self._origin(source, positions) is Origin.LOST:
-            at = format_rfc3339(self._last_ns(positions) or 0)
-            raise PositionsLostError(self._settings.pipeline, at)
+        exact = self._exact_start(source, positions) if is_remade else None
+        if exact is not None and exact.origin is Origin.LOST:
+            raise PositionsLostError(self._settings.pipeline, format_rfc3339(exact.at_ns))
         return is_remade
 
-    def _origin(self, source: PipelineSource, positions: Positions) -> Origin | None:
-        """Return where the positions come from; None if there are none, or not yet."""
+    def _exact_start(self, source: PipelineSource, positions: Positions) -> ExactStart | None:
+        """Return where the output ends; None if its time suffices, or before the first epoch."""
         at_ns, name = self._last_ns(positions), self._settings.pipeline
         if self._finds_partitions or at_ns is None:
             return None
@@ -198,16 +198,16 @@ class ResumePoint:
             and of_store.plan_end_ns == at_ns
             and sealed_plan_id(self._store, name, of_store.plan_start_ns, at_ns) is not None
         )
-        return origin_of(
-            StartFacts(
-                at_ns,
-                committed_ns,
-                is_told=output is not None and output.complete_ns is not None,
-                is_in_output=self._positions_in_output(source, committed_ns) is not None,
-                stored_ns=positions_at_ns(self._store, name),
-                has_plan=has_plan,
-            )
+        text = self._positions_in_output(source, committed_ns)
+        facts = StartFacts(
+            at_ns,
+            committed_ns,
+            is_told=output is not None and output.complete_ns is not None,
+            is_in_output=text is not None,
+            stored_ns=positions_at_ns(self._store, name),
+            has_plan=has_plan,
         )
+        return ExactStart(at_ns, origin_of(facts), text)
 
     def _positions_in_output(self, source: PipelineSource, committed_ns: int | None) -> str | None:
         """Return the positions of the last commit, unless the changes after them may be gone.
@@ -218,21 +218,16 @@ class ResumePoint:
             return None
         if any(gap.end_ns > committed_ns for gap in gaps(self._store, self._settings.pipeline)):
             return None
-        retention_ns, age_ns = source.retention_ns, source.clock_ns() - committed_ns
+        retention_ns = source.retention_ns
+        age_ns = source.changes().strong_read_timestamp_ns() - committed_ns
         if retention_ns is not None and age_ns > retention_ns - _MARGIN_NS:
             return None
         return self._sink.last_positions()
 
-    def _set_start(self, source: PipelineSource, positions: Positions, generation: int) -> None:
-        """Set the store to the output's end, and its positions, if they are not lost."""
-        origin, at_ns = self._origin(source, positions), self._last_ns(positions)
-        if origin is None or at_ns is None:
-            return
-        name = self._settings.pipeline
-        committed_ns = positions.output.committed_ns if positions.output else None
-        text = self._positions_in_output(source, committed_ns)
-        set_start(self._store, name, origin, at_ns, text, generation=generation)
-        _log.info("positions", pipeline=name, after=format_rfc3339(at_ns), origin=origin.value)
+    def _set_start(self, exact: ExactStart, generation: int) -> None:
+        name, after = self._settings.pipeline, format_rfc3339(exact.at_ns)
+        set_start(self._store, name, exact, generation=generation)
+        _log.info("positions", pipeline=name, after=after, origin=exact.origin.value)
 
     def _put_blank_checkpoint_aside(self) -> None:
         """Let Spark begin again if the plan of the first epoch was not completely written.
@@ -345,8 +340,8 @@ class ResumePoint:
         name = self._settings.pipeline
         checkpoint = self._settings.sink.checkpoint
         agrees = verdict in (Verdict.GO_ON, Verdict.FIND_PARTITIONS)
-        origin = self._origin(source, positions)
-        if agrees and origin is not Origin.LOST:
+        exact = self._exact_start(source, positions)
+        if agrees and (exact is None or exact.origin is not Origin.LOST):
             raise RecoveryError(
                 f"the checkpoint {checkpoint} is not lost: it agrees with the output.",
                 "Leave out --from-watermark",
@@ -357,9 +352,10 @@ class ResumePoint:
         start_ns = start_after_lost_checkpoint_ns(
             name, from_watermark, last_ns=self._last_ns(positions), is_certain=is_output_asked
         )
-        if start_ns == self._last_ns(positions):
-            self._set_start(source, positions, generation)
-        restart_at(self._store, name, start_ns, [], generation=generation)
+        if exact is not None and exact.at_ns == start_ns:
+            self._set_start(exact, generation)
+        else:
+            restart_at(self._store, name, start_ns, [], generation=generation)
         aside = put_aside(self._spark, checkpoint)
         self._has_restarted = True
         after = format_rfc3339(start_ns)

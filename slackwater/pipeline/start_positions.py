@@ -62,32 +62,38 @@ def origin_of(facts: StartFacts) -> Origin:
     return Origin.LOST
 
 
-def set_start(
-    store: Store,
-    pipeline: str,
-    origin: Origin,
-    at_ns: int,
-    text: str | None,
-    *,
-    generation: int | None,
-) -> None:
-    """Set the store to a low watermark, with positions from their origin if they are not lost.
+@dataclass(frozen=True, slots=True)
+class ExactStart:
+    """Where a query may start.
+
+    Attributes:
+        at_ns: the low watermark at which the output ends.
+        origin: of the positions.
+        text: the output's positions; None if it names none.
+    """
+
+    at_ns: int
+    origin: Origin
+    text: str | None
+
+
+def set_start(store: Store, pipeline: str, start: ExactStart, *, generation: int | None) -> None:
+    """Set the store to a start, with its positions if they are not lost.
 
     Args:
         store: the metadata store.
         pipeline: its name.
-        origin: of the positions.
-        at_ns: the low watermark.
-        text: of the output's positions.
+        start: where the next query starts.
         generation: of the lease that this process holds.
 
     Raises:
         LeaseLostError: the pipeline has another owner now.
     """
-    if origin is Origin.PLAN:
+    at_ns = start.at_ns
+    if start.origin is Origin.PLAN:
         commit_epoch(store, pipeline, at_ns, generation=generation)
-    elif origin is Origin.STORE:
+    elif start.origin is Origin.STORE:
         move_positions(store, pipeline, at_ns, generation=generation)
     restart_at(store, pipeline, at_ns, [], generation=generation)
-    if origin is Origin.OUTPUT and text is not None:
-        set_positions(store, pipeline, positions_of(text), at_ns, generation=generation)
+    if start.origin is Origin.OUTPUT and start.text is not None:
+        set_positions(store, pipeline, positions_of(start.text), at_ns, generation=generation)

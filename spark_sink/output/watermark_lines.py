@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final
@@ -41,6 +41,10 @@ class LogLine:
         """The values by their names."""
         fields: dict[str, Any] = json.loads(self.text)
         return fields
+
+    def with_field(self, name: str, value: Any) -> LogLine:
+        """Return the line with one value more."""
+        return replace(self, text=json.dumps({**self.fields, name: value}))
 
     @property
     def pipeline(self) -> str:

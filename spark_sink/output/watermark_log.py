@@ -95,7 +95,7 @@ class WatermarkLog:
         """Add the line of an epoch; a replay leaves it as it is."""
         line = self.line(epoch_id, summary, low_watermark)
         if names := sorted(incomplete):
-            line = replace(line, text=json.dumps({**line.fields, "incomplete": names}))
+            line = line.with_field("incomplete", names)
         self.add_line(line)
 
     def line(self, epoch_id: int, summary: EpochSummary, low_watermark: datetime) -> LogLine:

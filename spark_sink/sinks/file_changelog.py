@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -96,7 +95,7 @@ class FileChangelog(LoggedScans):
         if summary.written:
             name = None if self._next is None else self._positions.add(low_watermark, *self._next)
             if name is not None:
-                line = replace(line, text=json.dumps({**line.fields, "positions": name}))
+                line = line.with_field("positions", name)
             self._files.publish(spark, epoch_id, low_watermark, line=line.text)
             if name is not None:
                 self._positions.remove_before(name)

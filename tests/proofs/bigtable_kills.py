@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,8 +25,14 @@ from typing import Any, Final
 from confluent_kafka import Message
 
 from slackwater.timestamp import format_rfc3339, us_to_ns
-from tests.support.bigtable_columns import COLUMNS, Listed, listed_in, shown_in
-from tests.support.bigtable_rows import as_row, require_once, rows_in_order
+from tests.support.bigtable_columns import COLUMNS, listed_in, shown_in
+from tests.support.bigtable_rows import (
+    as_row,
+    require_in_order,
+    require_once,
+    require_same,
+    rows_in_order,
+)
 from tests.support.kafka_broker import Broker, read_topics, spark_conf
 from tests.support.killed_pair import KilledPair
 from tests.synthetic.bigtable.faults import Fault, Faults
@@ -154,19 +160,15 @@ def _require_sent_once(partitions: Iterable[Sequence[Message]], changes: Iterabl
     Raises:
         AssertionError: it is not.
     """
-    times: dict[tuple[bytes, str], list[int]] = defaultdict(list)
-    seen: Counter[Listed] = Counter()
-    for message in (message for messages in partitions for message in messages):
-        value = json.loads(message.value() or "")
-        listed = shown_in(value)
-        seen[listed] += 1
-        cluster = value["server_transaction_id"].partition("-")[2].partition("-")[2]
-        times[listed.row_key, cluster].append(listed.commit_us)
-    expected = Counter(map(listed_in, changes))
-    missing, unknown = expected - seen, seen - expected
-    assert not missing, f"{missing.total()} are missing: {list(missing)[:3]}"
-    assert not unknown, f"{unknown.total()} are there twice or are none: {list(unknown)[:3]}"
-    assert all(each == sorted(each) for each in times.values())
+    values = [json.loads(m.value() or "") for messages in partitions for m in messages]
+    sent = list(map(shown_in, values))
+    seen = Counter(sent)
+    require_same(seen, Counter(map(listed_in, changes)))
+    clusters = (value["server_transaction_id"].split("-", 2)[2] for value in values)
+    require_in_order(
+        ((listed.row_key, cluster), listed.commit_us)
+        for listed, cluster in zip(sent, clusters, strict=True)
+    )
     return f"{seen.total()} messages, each once and in order"
 
 

@@ -17,7 +17,7 @@ import grpc
 import pyarrow as pa
 
 from slackwater.endpoint import plaintext
-from slackwater.pipeline.start_positions import Origin, StartFacts, origin_of, set_start
+from slackwater.pipeline.start_positions import ExactStart, Origin, StartFacts, origin_of, set_start
 from slackwater.reader.bigtable.service import BigtableService, ChangeMessage, ChangeStreamConfig
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.errors import ReaderError
@@ -243,8 +243,8 @@ class World:
         is_new_checkpoint = self._begins_ns == at_ns and self._planned_ns is None
         if origin is Origin.OUTPUT or is_new_checkpoint:
             assert origin is not Origin.LOST, facts
-            text = self._committed_positions
-            set_start(self.store, PIPELINE, origin, at_ns, text, generation=None)
+            start = ExactStart(at_ns, origin, self._committed_positions)
+            set_start(self.store, PIPELINE, start, generation=None)
 
     def _live(self) -> None:
         """Run a process until its death, or until the end."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -21,14 +20,13 @@ import pytest
 import yaml
 
 from slackwater.config.load import load_pipelines
-from slackwater.demo.service import Service
 from slackwater.errors import SettingsError
 from slackwater.pipeline import resume_point
 from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.timestamp import datetime_to_ns, format_rfc3339, seconds_to_ns, us_to_ns
 from tests.support.bigtable_pipelines import history as history
 from tests.support.bigtable_pipelines import host as host
-from tests.support.bigtable_pipelines import pipelines_of, source
+from tests.support.bigtable_pipelines import pipelines_of, run_with_a_kill, source
 from tests.support.bigtable_pipelines import shape as shape
 from tests.support.command_line import slackwater
 from tests.support.read_tables import rows_at
@@ -43,7 +41,6 @@ KAFKA: Final = {
 }
 BIGQUERY: Final = {"format": "bigquery", "path": "bq://project/dataset"}
 FORMATS: Final = ("parquet", "json", "orc", "delta", "iceberg")
-SECONDS_MAX: Final = 150
 Row = tuple[bytes, int, int, str | None, str, tuple[Any, ...]]
 
 
@@ -51,16 +48,7 @@ def test_each_format_has_each_change_once_after_a_kill(
     shape: Shape, history: History, host: str, tmp_path: Path
 ) -> None:
     _, settings = pipelines_of(FORMATS, shape, host, tmp_path)
-    service = Service(settings, tmp_path / "service", os.environ, dies_with_parent=True)
-    service.start()
-    until = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < until and not all(
-        list((tmp_path / name / "_watermarks").glob("*")) for name in FORMATS
-    ):
-        time.sleep(0.2)
-    service.kill()
-    service.start()
-    assert service.wait(SECONDS_MAX) == 0, service.log.read_text()[-3_000:]
+    service = run_with_a_kill(settings, tmp_path)
     expected = Counter(map(landed_as, history.changes))
     for name in FORMATS:
         rows = rows_of(name, tmp_path / name)

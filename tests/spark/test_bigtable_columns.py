@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,14 +11,13 @@ from typing import Any, Final, cast
 import pyarrow.dataset as ds
 import pytest
 
-from slackwater.demo.service import Service
 from tests.support.bigquery import BigQueryServer, Door
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server
 from tests.support.bigtable_columns import COLUMNS, Listed, listed_in, shown, shown_in, typed
 from tests.support.bigtable_pipelines import history as history
 from tests.support.bigtable_pipelines import host as host
-from tests.support.bigtable_pipelines import pipelines_of
+from tests.support.bigtable_pipelines import pipelines_of, run_with_a_kill
 from tests.support.bigtable_pipelines import shape as shape
 from tests.support.database_places import (
     BigQueryPlace,
@@ -38,7 +35,6 @@ from tests.synthetic.bigtable.history import History, Shape
 
 FILES: Final = ("parquet", "delta", "iceberg")
 TOPIC: Final = "clicks"
-SECONDS_MAX: Final = 240
 NO_SPARK: Final = cast("Any", None)
 
 
@@ -100,21 +96,6 @@ def test_listed_cells_are_in_every_sink_after_a_kill(
         assert rows == expected, name
     delivered = {shown_in(json.loads(message.data)) for message in pubsub.pull(TOPIC)}
     assert delivered == expected.keys()
-
-
-def run_with_a_kill(settings: dict[str, Any], folder: Path) -> None:
-    """Run pipelines, kill them when each has an epoch in its output, and run them to their end."""
-    service = Service(settings, folder / "service", os.environ, dies_with_parent=True)
-    service.start()
-    until = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < until and not all(
-        list((folder / f"{name}-checkpoint" / "commits").glob("[0-9]*"))
-        for name in settings["pipelines"]
-    ):
-        time.sleep(0.2)
-    service.kill()
-    service.start()
-    assert service.wait(SECONDS_MAX) == 0, service.log.read_text()[-3_000:]
 
 
 def rows_in(name: str, path: Path) -> list[Listed]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -10,11 +11,13 @@ from typing import Any, Final
 
 import pytest
 
+from slackwater.demo.service import Service
 from slackwater.timestamp import format_rfc3339, us_to_ns
 from tests.synthetic.bigtable.history import History, Shape, generate
 from tests.synthetic.bigtable.server import bigtable_process
 
 _SECONDS: Final = 20
+_SECONDS_MAX: Final = 240
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +58,19 @@ def pipelines_of(
         "state": {"url": f"sqlite:///{folder / 'state.db'}"},
         "pipelines": {n: {"sink": {"format": n, **place}} for n, place in places.items()},
     }
+
+
+def run_with_a_kill(settings: dict[str, Any], folder: Path) -> Service:
+    """Run pipelines, kill them when each has an epoch in its output, and run them to their end."""
+    service = Service(settings, folder / "service", os.environ, dies_with_parent=True)
+    service.start()
+    until = time.monotonic() + _SECONDS_MAX
+    while time.monotonic() < until and not all(
+        list((folder / f"{name}-checkpoint" / "commits").glob("[0-9]*"))
+        for name in settings["pipelines"]
+    ):
+        time.sleep(0.2)
+    service.kill()
+    service.start()
+    assert service.wait(_SECONDS_MAX) == 0, service.log.read_text()[-3_000:]
+    return service

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow.dataset as ds
 
@@ -22,6 +22,7 @@ from tests.synthetic.bigtable.history import (
 )
 
 TABLES: Final = ("delta", "iceberg")
+T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -59,14 +60,23 @@ def require_once(rows: Sequence[Row], changes: Iterable[Change]) -> None:
     Raises:
         AssertionError: it is not so.
     """
-    seen, expected = Counter(rows), Counter(map(row_of, changes))
+    require_same(Counter(rows), Counter(map(row_of, changes)))
+    require_in_order(((row.row_key, row.cluster), row.commit_us) for row in rows)
+
+
+def require_same(seen: Counter[T], expected: Counter[T]) -> None:
+    """Require that nothing is missing, and nothing there that is not expected."""
     missing, unknown = expected - seen, seen - expected
     assert not missing, f"{missing.total()} are missing: {list(missing)[:3]}"
     assert not unknown, f"{unknown.total()} are there twice or are none: {list(unknown)[:3]}"
-    commits = defaultdict(list)
-    for row in rows:
-        commits[row.row_key, row.cluster].append(row.commit_us)
-    unordered = [key for key, times in commits.items() if times != sorted(times)]
+
+
+def require_in_order(commits: Iterable[tuple[Hashable, int]]) -> None:
+    """Require that the commit times of each row and cluster rise."""
+    by_key: dict[Hashable, list[int]] = defaultdict(list)
+    for key, commit_us in commits:
+        by_key[key].append(commit_us)
+    unordered = [key for key, times in by_key.items() if times != sorted(times)]
     assert not unordered, f"out of order: {unordered[:3]}"
 
 

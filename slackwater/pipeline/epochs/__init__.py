@@ -5,7 +5,6 @@ become visible (the lease, then audit); recorder records those that Spark has co
 the reports to observers.
 
 schema_watch inspects the schema before an epoch becomes visible, source_positions gives the sink
-the positions that belong to it. After it rescanner reads a chunk
-of a table that is read again, of as many rows as chunk_size says. new_tables finds the tables that
-the stream begins to watch.
+the positions that belong to it. After it rescanner reads a chunk of a table that is read again, of
+as many rows as chunk_size says. new_tables finds the tables that the stream begins to watch.
 """
