@@ -58,16 +58,10 @@ def test_each_format_has_each_change_once_after_a_kill(
             by_key[key, cluster].append(commit_us)
         if name in ("parquet", "json", "orc"):
             assert all(times == sorted(times) for times in by_key.values()), name
-    said = slackwater("status", "-c", str(service.config), "--json")
-    counted = {fields["pipeline"]: fields for fields in json.loads(said.stdout)}
-    for name in FORMATS:
-        assert counted[name]["records"] == len(history.changes), name
-        assert counted[name]["partitions"]["running"] > 0, name
     said = slackwater(
         *("partitions", "-c", str(service.config), "--pipeline", "orc", "--format", "json")
     )
     partitions = json.loads(said.stdout)
-    assert len(partitions) == counted["orc"]["partitions"]["running"]
     assert (partitions[0]["keys"][:2], partitions[-1]["keys"][-2:]) == ("[,", " )")
     assert all(each["has_token"] for each in partitions)
 
@@ -143,6 +137,10 @@ def test_changes_that_an_operator_has_skipped_are_not_read_by_a_later_run(
     run_to_the_middle(file, settings, shape)
     before = rows_of("parquet", tmp_path / "parquet")
     assert before
+    status = json.loads(slackwater("status", "-c", str(file), "--json").stdout)
+    listed = slackwater("partitions", "-c", str(file), "--format", "json").stdout
+    assert status["records"] == len(before)
+    assert status["partitions"]["running"] == len(json.loads(listed)) > 0
     skip = ("--skip-to", format_rfc3339(us_to_ns(shape.end_us + 2_000_000)))
     for seconds, options in ((3, skip), (5, ())):
         end_us = shape.end_us + seconds * 1_000_000
