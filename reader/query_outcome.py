@@ -1,7 +1,7 @@
-"""The outcome of a partition query that ended with OK: decided only here.
+"""The outcome of a partition query that ended with OK.
 
-A query ends in one of three ways: it returned records that end its partition (Finished), it reached
-its end_timestamp (Alive), or it shows neither (Inconclusive: query again). Other readers confused
+A query ends in one of three ways: it returned records that end its partition, it reached its
+end_timestamp, or it shows neither and has to be made again. Other readers confused
 these and lost partitions or queried forever (debezium/debezium-connector-spanner pull requests 172
 and 175, apache/beam issue 40232).
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from slackwater.reader.records import (
     ChildPartitionsRecord,
@@ -42,43 +41,6 @@ def named_start_ns(message: str) -> int | None:
         return parse_rfc3339(match.group(1)) if match else None
     except ValueError:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The partition ended at end_timestamp_ns."""
-
-    end_timestamp_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Alive:
-    """The partition was read up to the end_timestamp of its query, and continues."""
-
-    through_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Inconclusive:
-    """The query ended and shows neither the partition's end nor a time reached: query again."""
-
-
-QueryOutcome = Finished | Alive | Inconclusive
-
-
-def outcome_of(records: Iterable[PartitionRecord], end_timestamp_ns: int | None) -> QueryOutcome:
-    """Return the outcome of a query that ended with status OK.
-
-    Args:
-        records: all that the query returned, without data.
-        end_timestamp_ns: the query's end_timestamp; None if it had none.
-
-    Raises:
-        ValueError: as end_of().
-    """
-    if (end_ns := end_of(records)) is not None:
-        return Finished(end_ns)
-    return Inconclusive() if end_timestamp_ns is None else Alive(end_timestamp_ns)
 
 
 def end_of(records: Iterable[PartitionRecord]) -> int | None:

@@ -45,6 +45,8 @@ class Query(Protocol):
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
         """Read until the source ends the query with OK, or the consumer has enough.
 
+        The consumer has all records when the decoder has decoded all messages.
+
         Raises:
             StartOutsidePartitionError: the partition ended before the start.
             ReaderError: the query failed for good.

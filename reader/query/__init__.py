@@ -4,7 +4,7 @@ How a query's bytes are read is in reader.decode, how Spanner is called in reade
 partitions are queried, and over which time, is for the scheduler to decide.
 
 - partition_query: decides that a query is opened again, where it then starts, and when it is given
-  up. Whether its end counts as the partition's end is decided by reader.query_outcome.outcome_of.
+  up. Whether its end counts as the partition's end is explained in reader.query_outcome.
 - batch_decoder: decides when the messages of many queries are decoded together.
 - receive_turns: decides which of many threads receives at a time.
 - reception: decides which messages are used together.

@@ -3,8 +3,9 @@
 Each query has a thread of its own that receives. Decoding a few thousand records by column costs a
 tenth of decoding them one by one (reader.decode.googlesql_columns), so the threads add their
 messages to one list of pending messages. A thread decodes the whole list when it is large enough,
-or when the thread must know what its own messages hold. There is no timer, and no thread wakes
-another.
+or when the thread must know what its own messages hold. A thread that has received all of a query
+leaves behind what is to be done once they are decoded, and goes on to the next query. There is no
+timer, and no thread waits for another.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from slackwater.reader.decode.proto_columns import decode_proto_columns
 from slackwater.reader.decode.protobuf_cursor import Flags, Ints
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import ChangeRecord, DataChangeRecord
 
 # A query adds its messages in portions of about this size, so that it seldom takes the lock.
@@ -37,24 +39,6 @@ _PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
 _BY_COLUMN_BYTES_MIN: Final = 48 * 1024
 # Records that were decoded one by one are delivered when there are so many of them.
 _UNDELIVERED_ROWS_MAX: Final = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Data change records of one partition, in commit order.
-
-    Attributes:
-        batch: the first 13 columns of the output.
-        commit_us: their commit timestamps, microseconds since the Unix epoch.
-    """
-
-    batch: pa.RecordBatch
-    commit_us: Ints
-
-    @classmethod
-    def of(cls, batch: pa.RecordBatch) -> Rows:
-        """Return the rows of a batch, with their commit timestamps."""
-        return cls(batch, np.asarray(batch.column("commit_timestamp").cast(pa.int64())))
 
 
 class RecordConsumer(Protocol):
@@ -126,6 +110,7 @@ class BatchDecoder:
         self._lock = lock or threading.Lock()
         self._pending: list[tuple[QueryStream, list[bytes]]] = []
         self._pending_bytes = 0
+        self._waiting: list[Callable[[], None]] = []
         self._undelivered: list[tuple[str, Sequence[DataChangeRecord]]] = []
         self._undelivered_rows = 0
 
@@ -136,8 +121,8 @@ class BatchDecoder:
         with self._lock:
             self._pending.append((stream, messages))
             self._pending_bytes += sum(map(len, messages))
-            if self._pending_bytes >= _PENDING_BYTES_MAX:
-                self._decode()
+            then = self._decode() if self._pending_bytes >= _PENDING_BYTES_MAX else ()
+        _call_all(then)
 
     def add_records(self, consumer: RecordConsumer, records: Sequence[ChangeRecord]) -> None:
         """Add the next records of a query that decodes its messages itself."""
@@ -153,23 +138,36 @@ class BatchDecoder:
             if batch.num_rows:
                 self._deliver(batch, [(consumer.token, batch.num_rows)])
 
-    def flush(self) -> None:
-        """Decode all pending messages, so that the consumers have their records."""
+    def flush(self, *, waiting_min: int = 0) -> None:
+        """Decode all pending messages, so that the consumers have their records.
+
+        Args:
+            waiting_min: do it only if so many callables wait for it.
+        """
         with self._lock:
-            self._decode()
+            then = self._decode() if len(self._waiting) >= waiting_min else ()
+        _call_all(then)
+
+    def when_decoded(self, then: Callable[[], None]) -> None:
+        """Call something when all messages so far are decoded: now, or later by any thread."""
+        with self._lock:
+            if self._pending:
+                self._waiting.append(then)
+                return
+        then()
 
     def deliver_remaining(self) -> None:
         """Deliver the records that wait for a larger batch."""
         with self._lock:
             self._deliver_undelivered()
 
-    def _decode(self) -> None:
-        """Decode the pending messages, each query's in their order."""
-        size, pending = self._pending_bytes, self._pending
-        self._pending, self._pending_bytes = [], 0
+    def _decode(self) -> Sequence[Callable[[], None]]:
+        """Decode the pending messages, each query's in their order; return who waited for it."""
+        size, pending, waiting = self._pending_bytes, self._pending, self._waiting
+        self._pending, self._pending_bytes, self._waiting = [], 0, []
         if size < _BY_COLUMN_BYTES_MIN:
             self._decode_one_by_one(pending)
-            return
+            return waiting
         by_query: dict[int, tuple[QueryStream, list[bytes]]] = {}
         for stream, messages in pending:
             by_query.setdefault(id(stream), (stream, []))[1].extend(messages)
@@ -181,6 +179,7 @@ class BatchDecoder:
                 self._decode_one_by_one(queries)
             else:
                 self._decode_by_column(layout, queries)
+        return waiting
 
     def _decode_one_by_one(self, queries: Sequence[tuple[QueryStream, list[bytes]]]) -> None:
         for stream, messages in queries:
@@ -194,11 +193,16 @@ class BatchDecoder:
         together = [message for _, messages in queries for message in messages]
         columns = _by_column(layout, together)
         self._deliver_undelivered()
-        delivery = _Delivery(columns)
-        position = 0
-        for stream, messages in queries:
-            self._consume_in_order(delivery, stream, messages, position)
-            position += len(messages)
+        ends = np.cumsum([len(messages) for _, messages in queries])
+        rows = np.searchsorted(columns.message_of, ends)
+        delivery = _Delivery(columns, rows)
+        position = begin_row = 0
+        for (stream, messages), end_row in zip(queries, rows.tolist(), strict=True):
+            if delivery.next_fallback(position) < position + len(messages):
+                self._consume_in_order(delivery, stream, messages, position)
+            else:
+                delivery.take_rows(stream.consumer, begin_row, end_row)
+            position, begin_row = position + len(messages), end_row
         delivery.deliver(self._deliver)
 
     def _consume_in_order(
@@ -240,6 +244,11 @@ class BatchDecoder:
             )
 
 
+def _call_all(waiting: Sequence[Callable[[], None]]) -> None:
+    for then in waiting:
+        then()
+
+
 def _by_column(layout: Layout, messages: Sequence[bytes]) -> Columns:
     if layout.is_proto:
         return decode_proto_columns(messages)
@@ -249,11 +258,11 @@ def _by_column(layout: Layout, messages: Sequence[bytes]) -> Columns:
 class _Delivery:
     """The rows to deliver of messages that were decoded by column, and records between them."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, begins: Ints) -> None:
         self._columns = columns
-        self._commit_us = Rows.of(columns.batch).commit_us
+        self._rows = Rows.of(columns.batch, begins)
         self._fallback_messages = columns.fallback_messages
-        self._parts: list[pa.RecordBatch] = []
+        self._parts: list[pa.RecordBatch | Rows] = []
         self._owners: list[tuple[str, int]] = []
         # As long as no row was left out and none added, the parts are the whole batch.
         self._is_whole_batch = True
@@ -275,22 +284,22 @@ class _Delivery:
         """Give the rows [begin, end) to their consumer, and add those to be delivered."""
         if begin == end:
             return
-        part = self._columns.batch.slice(begin, end - begin)
-        wanted = consumer.take_rows(Rows(part, self._commit_us[begin:end]))
+        part = self._rows.part(begin, end)
+        wanted = consumer.take_rows(part)
         if wanted is not None and not wanted.all():
-            part = part.filter(pa.array(wanted))
+            part = part.filter(wanted)
             self._is_whole_batch = False
-        self._add(consumer.token, part)
+        self._add(consumer.token, part, len(part))
 
     def add_records(self, token: str, records: Sequence[DataChangeRecord]) -> None:
         """Add records that were decoded one by one."""
         self._is_whole_batch = False
-        self._add(token, data_columns(records))
+        self._add(token, data_columns(records), len(records))
 
-    def _add(self, token: str, part: pa.RecordBatch) -> None:
-        if part.num_rows:
+    def _add(self, token: str, part: pa.RecordBatch | Rows, rows: int) -> None:
+        if rows:
             self._parts.append(part)
-            self._owners.append((token, part.num_rows))
+            self._owners.append((token, rows))
 
     def deliver(self, deliver: Deliver) -> None:
         """Deliver everything that was added."""
@@ -300,4 +309,5 @@ class _Delivery:
         if self._is_whole_batch and rows == self._columns.batch.num_rows:
             deliver(self._columns.batch, self._owners)
         else:
-            deliver(pa.concat_batches(self._parts), self._owners)
+            parts = (part.batch if isinstance(part, Rows) else part for part in self._parts)
+            deliver(pa.concat_batches(parts), self._owners)

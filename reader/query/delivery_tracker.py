@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from slackwater.reader.decode.protobuf_cursor import Flags
 from slackwater.reader.errors import DecodeError
 from slackwater.reader.partition_progress import PartitionProgress
-from slackwater.reader.query.batch_decoder import RecordConsumer, Rows
+from slackwater.reader.query.batch_decoder import RecordConsumer
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartitionsRecord,
@@ -68,8 +68,8 @@ class DeliveryTracker:
         """
         is_new = self._new_flags(rows)
         if is_new is not None:
-            rows = Rows(rows.batch.filter(pa.array(is_new)), rows.commit_us[is_new])
-        if len(rows.commit_us):
+            rows = rows.filter(is_new)
+        if len(rows):
             self._require_before_end()
             self._advance_past_rows(rows)
         return rows, is_new
@@ -93,22 +93,24 @@ class DeliveryTracker:
                 self.ending_records.append(record)
 
     def _new_flags(self, rows: Rows) -> Flags | None:
-        at_reopening = rows.commit_us == ns_to_us(self.progress.reopen_ns)
-        if not self.was_reopened or not at_reopening.any():
+        if not self.was_reopened:
             return None
-        is_new = np.ones(len(rows.commit_us), np.bool_)
+        at_reopening = rows.commit_us == ns_to_us(self.progress.reopen_ns)
+        if not at_reopening.any():
+            return None
+        is_new = np.ones(len(rows), np.bool_)
         for index in np.flatnonzero(at_reopening):
-            (key,) = _keys(rows, int(index), int(index) + 1)
+            (key,) = rows.part(int(index), int(index) + 1).keys()
             is_new[index] = not self.progress.was_handed_on(key)
         return is_new
 
     def _advance_past_rows(self, rows: Rows) -> None:
         times = rows.commit_us
         first_ns, last_ns = us_to_ns(int(times[0])), us_to_ns(int(times[-1]))
-        if first_ns < self.progress.reopen_ns or (times[1:] < times[:-1]).any():
+        if first_ns < self.progress.reopen_ns or not rows.is_in_order:
             raise DecodeError(f"partition {self._token}: records came out of commit order")
         begin = int(np.searchsorted(times, times[-1]))
-        self.progress.advance_to(last_ns, _keys(rows, begin, len(times)))
+        self.progress.advance_to(last_ns, rows.part(begin, len(rows)).keys())
 
 
 class TrackedConsumer:
@@ -130,7 +132,7 @@ class TrackedConsumer:
     def take_rows(self, rows: Rows) -> Flags | None:
         """Take the next records, by column; return which are to be delivered, None for all."""
         rows, is_new = self._tracker.new_rows(rows)
-        if not len(rows.commit_us):
+        if not len(rows):
             return is_new
         wanted = self._consumer.take_rows(rows)
         if is_new is None or wanted is None:
@@ -141,9 +143,3 @@ class TrackedConsumer:
     def take_records(self, records: Sequence[ChangeRecord]) -> Sequence[DataChangeRecord]:
         """Take the next records, one by one; return those to be delivered."""
         return self._consumer.take_records(self._tracker.new_records(records))
-
-
-def _keys(rows: Rows, begin: int, end: int) -> list[tuple[str, str]]:
-    """Return server_transaction_id and record_sequence of the rows [begin, end)."""
-    columns = (rows.batch.column(name) for name in ("server_transaction_id", "record_sequence"))
-    return list(zip(*(c.slice(begin, end - begin).to_pylist() for c in columns), strict=True))

@@ -35,7 +35,7 @@ from slackwater.reader.query.batch_decoder import (
 from slackwater.reader.query.delivery_tracker import DeliveryTracker, TrackedConsumer
 from slackwater.reader.query.reception import Reception
 from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
-from slackwater.reader.query_outcome import Inconclusive, outcome_of
+from slackwater.reader.query_outcome import end_of
 from slackwater.reader.query_window import query_end_ns
 from slackwater.reader.records import ChangeRecord, HeartbeatRecord
 from slackwater.reader.transport.connection import Call, Connection
@@ -66,9 +66,9 @@ class DecodedMessage:
 class PartitionQuery:
     """The change records of one partition token over [start, end], in commit order.
 
-    Iteration ends when Spanner has ended the query with status OK. Its meaning is decided by
-    reader.query_outcome.outcome_of: an inconclusive query, without an end_timestamp and without
-    child partitions records, is opened again. Each record comes once, however often the query
+    Iteration ends when Spanner has ended the query with status OK. Its meaning is explained in
+    reader.query_outcome: an inconclusive query, without an end_timestamp and without child
+    partitions records, is opened again. Each record comes once, however often the query
     breaks.
 
     With mutable key ranges a long time is read by several queries, each up to the end that
@@ -133,9 +133,12 @@ class PartitionQuery:
                 records = self._tracker.new_records(decoder.feed(serialized))
                 if records:
                     yield DecodedMessage(records)
+        decoder.finish()
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
         """Read to the end, and decode together with other queries (reader.query.batch_decoder).
+
+        The last messages may still have to be decoded then: see BatchDecoder.when_decoded().
 
         A query without an end_timestamp decodes its messages itself, because its consumer may be
         done at any record.
@@ -160,6 +163,7 @@ class PartitionQuery:
         for portion in self._all_portions(stream.reset, decoder.flush, stream.decoder.finish):
             if portion:
                 decoder.add(stream, portion)
+        decoder.when_decoded(stream.decoder.finish)
 
     def _all_portions(
         self, reset: Callable[[], None], flush: Callable[[], None], finish: Callable[[], None]
@@ -171,7 +175,7 @@ class PartitionQuery:
         Args:
             reset: called each time before the query is opened.
             flush: called when the progress must include all messages so far.
-            finish: called when the query has ended with OK, after flush.
+            finish: called after flush when the query has ended with OK, but not at the last end.
         """
         failures = 0
         while True:
@@ -179,6 +183,9 @@ class PartitionQuery:
             try:
                 reset()
                 yield from self._portions_once()
+                if self._end_ns is not None and self._query_end_ns == self._end_ns:
+                    # It has reached its end, whatever the last messages hold.
+                    return
                 flush()
                 finish()
             except CALL_ERRORS as error:
@@ -188,7 +195,7 @@ class PartitionQuery:
                 is_stall = self._count_stall(has_moved=has_moved)
                 self._give_up_or_wait(error, failures, is_worth_retrying=is_stall)
             else:
-                if self._is_complete():
+                if end_of(self._tracker.ending_records) is not None:
                     return
                 if self._query_end_ns is not None:
                     self._progress.advance_past(self._query_end_ns)
@@ -197,12 +204,6 @@ class PartitionQuery:
                     continue
                 failures = 1 if self._progress.reopen_ns > before else failures + 1
                 self._give_up_or_reopen(failures)
-
-    def _is_complete(self) -> bool:
-        """Return True if no other query has to follow one that has ended with OK."""
-        through_ns = self._end_ns if self._query_end_ns == self._end_ns else None
-        outcome = outcome_of(self._tracker.ending_records, through_ns)
-        return not isinstance(outcome, Inconclusive)
 
     def cancel(self) -> None:
         """End the query, from another thread; its iterator then raises an error."""

@@ -16,7 +16,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from slackwater.reader.errors import UnavailableError
-from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer, Rows
+from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
+from slackwater.reader.query.rows import Rows
 from slackwater.scheduler.change_source import PartitionQueries, Query
 from slackwater.scheduler.continuous.follower import Wanted
 from slackwater.scheduler.continuous.frames import FollowedStream, Frame, FrameEntry, Request

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.partition_progress import record_time_ns
-from slackwater.reader.query.batch_decoder import Rows
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartitionsRecord,
@@ -92,7 +92,7 @@ class FollowedPartition:
         self._gather_records()
         times = rows.commit_us
         self._advance_to(us_to_ns(int(times[0])))
-        if (times[1:] < times[:-1]).any():
+        if not rows.is_in_order:
             self.is_in_order = False
         self._advance_to(us_to_ns(int(times[-1])))
         self._rows.append(rows)

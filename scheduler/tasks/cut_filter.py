@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from slackwater.reader.decode.protobuf_cursor import Flags, Ints
+from slackwater.reader.decode.protobuf_cursor import Flags
 from slackwater.reader.partition_progress import record_time_ns
-from slackwater.reader.query.batch_decoder import Rows
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import (
     ChangeRecord,
     DataChangeRecord,
@@ -65,15 +63,15 @@ class CutFilter:
     def take_rows(self, rows: Rows) -> Flags | None:
         """Return a flag for each row, True if it is delivered; None if all are."""
         if self._audit is None:
-            return np.zeros(len(rows.commit_us), np.bool_)
-        first_ns, last_ns = us_to_ns(int(rows.commit_us[0])), us_to_ns(int(rows.commit_us[-1]))
+            return np.zeros(len(rows), np.bool_)
+        times = rows.commit_us
+        first_ns, last_ns = us_to_ns(int(times[0])), us_to_ns(int(times[-1]))
         if self._cut.contains(first_ns) and self._cut.contains(last_ns):
             audit_rows(self._audit, rows)
             return None
-        inside = self._cut.contains_each(rows.commit_us)
+        inside = self._cut.contains_each(times)
         if inside.any():
-            selected = rows.batch.filter(pa.array(inside))
-            audit_rows(self._audit, Rows(selected, rows.commit_us[inside]))
+            audit_rows(self._audit, rows.filter(inside))
         return inside
 
 
@@ -100,66 +98,37 @@ def audit_rows(audit: PartitionAudit, rows: Rows) -> None:
     if us_to_ns(int(times[0])) <= audit.commit_ns:
         begin = int(np.searchsorted(times, ns_to_us(audit.commit_ns), side="right"))
     end = max(begin, int(np.searchsorted(times, times[-1])))
-    audit.feed(_rows(rows, 0, begin))
-    if begin < end and not _feed_whole(audit, rows, begin, end):
-        audit.feed(_rows(rows, begin, end))
-    audit.feed(_rows(rows, end, len(times)))
+    _feed_each(audit, rows.part(0, begin))
+    if begin < end and not _feed_whole(audit, rows.part(begin, end)):
+        _feed_each(audit, rows.part(begin, end))
+    _feed_each(audit, rows.part(end, len(rows)))
 
 
-def _rows(rows: Rows, begin: int, end: int) -> list[_Row]:
-    if begin == end:
-        return []
-    part = rows.batch.slice(begin, end - begin)
-    times = us_to_ns(rows.commit_us[begin:end]).tolist()
-    columns = (part.column(name).to_pylist() for name in _Row._fields[1:])
-    return list(map(_Row._make, zip(times, *columns, strict=True)))
+def _feed_each(audit: PartitionAudit, rows: Rows) -> None:
+    if len(rows):
+        times = us_to_ns(rows.commit_us).tolist()
+        numbers = rows.batch.select(_Row._fields[3:]).to_pydict().values()
+        each = zip(times, rows.keys(), *numbers, strict=True)
+        audit.feed([_Row(time_ns, *key, *of) for time_ns, key, *of in each])
 
 
-def _feed_whole(audit: PartitionAudit, rows: Rows, begin: int, end: int) -> bool:
+def _feed_whole(audit: PartitionAudit, rows: Rows) -> bool:
     """Feed rows by column; return False, without feeding any, if a check by column fails."""
-    part = rows.batch.slice(begin, end - begin)
-    times = rows.commit_us[begin:end]
-    transaction = part.column("server_transaction_id")
-    sequence = part.column("record_sequence")
-    is_last = np.asarray(part.column("is_last_record_in_transaction_in_partition"))
-    goes_on = np.asarray(pc.equal(transaction[1:], transaction[:-1]))
-    rises = np.asarray(pc.greater(sequence[1:], sequence[:-1]))
-    same_time = times[1:] == times[:-1]
-    if (
-        (times[1:] < times[:-1]).any()
-        # Two transactions at one time may alternate; one transaction has one time.
-        or (goes_on != same_time).any()
-        or (goes_on & ~rises).any()
-        or (is_last[:-1] == goes_on).any()
-        or not is_last[-1]
-    ):
+    shared = rows.shared_transactions()
+    if shared is None:
         return False
-    first = np.flatnonzero(np.concatenate(([True], ~goes_on)))
-    counts = np.diff(np.concatenate((first, [len(times)])))
-    stated = np.asarray(part.column("number_of_records_in_transaction"))[first]
-    partitions = np.asarray(part.column("number_of_partitions_in_transaction"))[first]
-    if ((partitions == 1) & (counts != stated)).any():
-        return False
-    late = audit.cut.late_each(times)
-    shared = first[(partitions != 1) & ~late[first]]
+    times = rows.commit_us
+    is_late = audit.cut.is_late(us_to_ns(int(times[0])))
     audit.feed_whole(
-        records=len(times),
-        late_records=int(late.sum()),
+        records=len(rows),
+        late_records=int(audit.cut.late_each(times).sum()) if is_late else 0,
         commit_ns=us_to_ns(int(times[-1])),
-        partial_transactions=_partial_transactions(
-            transaction, first, shared, counts, stated, partitions
+        partial_transactions=(
+            PartialTransaction(
+                each.transaction, each.records, 1, each.records_stated, each.partitions_stated
+            )
+            for each in shared
+            if not audit.cut.is_late(us_to_ns(each.commit_us))
         ),
     )
     return True
-
-
-def _partial_transactions(
-    transaction: pa.Array, first: Ints, shared: Ints, *numbers: Ints
-) -> Iterable[PartialTransaction]:
-    chosen = np.searchsorted(first, shared)
-    counts, stated, partitions = (column[chosen].tolist() for column in numbers)
-    names = transaction.take(pa.array(shared)).to_pylist()
-    for name, records, records_stated, partitions_stated in zip(
-        names, counts, stated, partitions, strict=True
-    ):
-        yield PartialTransaction(name, records, 1, records_stated, partitions_stated)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -71,15 +71,21 @@ class PartitionReader:
         self._pause = pause
 
     def read(
-        self, partition: Partition, start_ns: int, decoder: BatchDecoder, audit: PartitionAudit
-    ) -> PartitionFacts:
-        """Read a partition from start_ns to its end or the epoch's, and return the facts shown.
+        self,
+        partition: Partition,
+        start_ns: int,
+        decoder: BatchDecoder,
+        audit: PartitionAudit,
+        then: Callable[[PartitionFacts], None],
+    ) -> None:
+        """Read a partition from start_ns to its end or the epoch's.
 
         Args:
             partition: the partition to read.
             start_ns: as lineage.query_start_ns() returns it.
             decoder: takes the data change records.
             audit: takes every record that is delivered, and the partition's event records.
+            then: takes the facts shown, when the decoder has decoded all of them.
 
         Raises:
             ReaderError: a query failed.
@@ -88,20 +94,25 @@ class PartitionReader:
             partition.end_timestamp_ns is not None
             and partition.end_timestamp_ns <= self._plan.end_ns
         )
-        records: list[PartitionRecord] = []
-        is_refused = False
         try:
             records = self._query(partition, start_ns, decoder, audit, self._proof)
         except StartOutsidePartitionError:
-            has_ended = is_refused = True
-        if has_ended and end_of(records) is None:
-            records += self._recover(partition, start_ns, decoder)
-        end_ns = end_of(records)
-        if is_refused:
-            self._require_delivered(partition, start_ns, end_ns)
+            recovered = self._recover(partition, start_ns, decoder)
+            self._require_delivered(partition, start_ns, end_of(recovered))
+            then(self._facts(partition, recovered, audit))
+            return
+        if has_ended:
+            decoder.flush()
+            if end_of(records) is None:
+                records += self._recover(partition, start_ns, decoder)
+        decoder.when_decoded(lambda: then(self._facts(partition, records, audit)))
+
+    def _facts(
+        self, partition: Partition, records: Sequence[PartitionRecord], audit: PartitionAudit
+    ) -> PartitionFacts:
         audit.add_events(r for r in records if isinstance(r, PartitionEventRecord))
         audit.end()
-        return PartitionFacts(end_ns, announced(records, partition.function))
+        return PartitionFacts(end_of(records), announced(records, partition.function))
 
     def _recover(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder
@@ -110,10 +121,16 @@ class PartitionReader:
 
         Its data change records were delivered already.
         """
+
+        def records_from(earlier_ns: int) -> list[PartitionRecord]:
+            records = self._query(partition, earlier_ns, decoder, None, Proof.RECORD)
+            decoder.flush()
+            return records
+
         records = look_back(
             partition.start_timestamp_ns,
             start_ns,
-            lambda earlier_ns: self._query(partition, earlier_ns, decoder, None, Proof.RECORD),
+            records_from,
             lambda records: end_of(records) is not None,
             self._pause,
         )
@@ -141,7 +158,8 @@ class PartitionReader:
     ) -> list[PartitionRecord]:
         """Run one query, and return its records up to the epoch's end, without data.
 
-        Data change records are delivered only if there is an audit.
+        The list is complete when the decoder has decoded all messages. Data change records are
+        delivered only if there is an audit.
         """
         end_ns = self._plan.end_ns
         query = self._source.query(

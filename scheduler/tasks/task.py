@@ -46,6 +46,8 @@ BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # groups.
 _MANY: Final = 2
 _LINGER_S: Final = 0.02
+# The messages of so many queries that were received are decoded, if not earlier.
+_DECODED_TOGETHER: Final = 64
 
 
 def read_task(
@@ -171,6 +173,8 @@ class _TaskRun:
         self._is_recording = False
         self._stopped = False
         self._unfinished = 0
+        # Partitions of which not all messages have come; the rest of those unfinished are decoded.
+        self._unreceived = 0
 
     def start(self, pool: Pool) -> None:
         self._pool = pool
@@ -200,20 +204,26 @@ class _TaskRun:
                 # They must not count as done: the task must not be sealed without them.
                 raise ClosedError
             self._unfinished += len(starts)
+            self._unreceived += len(starts)
             for start in starts:
                 self._pool.submit(self._run, start)
 
     def _run(self, start: _Start) -> None:
-        partition = start.partition
+        if start.since_s is not None:
+            self.collector.add_child_delay(time.monotonic() - start.since_s)
+        with self._failing():
+            self._read(start.partition)
+            with self._lock:
+                self._unreceived -= 1
+                unreceived = self._unreceived
+            self._decoder.flush(waiting_min=min(_DECODED_TOGETHER, unreceived))
+            self._record_ended()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Let the receiver raise what is raised in here."""
         try:
-            if start.since_s is not None:
-                self.collector.add_child_delay(time.monotonic() - start.since_s)
-            shown = self._read(partition)
-            if shown.end_timestamp_ns is None and not shown.announced:
-                self._attempt.note_alive(partition)
-                self._done(1)
-            else:
-                self._finish(partition, shown)
+            yield
         except ClosedError:
             return
         except BaseException as error:  # noqa: BLE001 - raised again by the receiver
@@ -248,14 +258,13 @@ class _TaskRun:
     def _deliver(self, batch: pa.RecordBatch, owners: Owners) -> None:
         self.queue.put((batch, owners), batch.nbytes)
 
-    def _finish(self, partition: Partition, shown: PartitionFacts) -> None:
-        """Record a partition's end, and the partitions that it announced.
+    def _record_ended(self) -> None:
+        """Record the ends of partitions, and the partitions that they announced.
 
         One thread does it for all while the others go on reading.
         """
         with self._lock:
-            self._ended[partition] = (shown, time.monotonic())
-            if self._is_recording:
+            if self._is_recording or not self._ended:
                 return
             self._is_recording = True
         while True:
@@ -281,19 +290,35 @@ class _TaskRun:
             )
             self._done(len(ended))
 
-    def _read(self, partition: Partition) -> PartitionFacts:
-        """Read one partition, and return the facts that it showed."""
+    def _read(self, partition: Partition) -> None:
+        """Read one partition; its records and the facts that it showed may follow later."""
         audit = PartitionAudit(partition.label, self._cut, self._partial_transactions)
         start_ns = query_start_ns(partition, self._cut.start_ns)
-        shown = self._reader.read(partition, start_ns, self._decoder, audit)
-        if audit.violations and self._options.audit is AuditMode.STOP:
-            # A note that is missing costs another failed attempt.
-            with suppress(StateError):
-                note_failed_audit(self._store, self._task.plan)
-            raise AuditError(audit.violations)
-        with self._lock:
-            self._audits.append(audit)
-        return shown
+        self._reader.read(
+            partition,
+            start_ns,
+            self._decoder,
+            audit,
+            lambda shown: self._have_read(partition, audit, shown),
+        )
+
+    def _have_read(
+        self, partition: Partition, audit: PartitionAudit, shown: PartitionFacts
+    ) -> None:
+        with self._failing():
+            if audit.violations and self._options.audit is AuditMode.STOP:
+                # A note that is missing costs another failed attempt.
+                with suppress(StateError):
+                    note_failed_audit(self._store, self._task.plan)
+                raise AuditError(audit.violations)
+            is_alive = shown.end_timestamp_ns is None and not shown.announced
+            with self._lock:
+                self._audits.append(audit)
+                if not is_alive:
+                    self._ended[partition] = (shown, time.monotonic())
+            if is_alive:
+                self._attempt.note_alive(partition)
+                self._done(1)
 
     @contextmanager
     def _running(self, partition: Partition, query: Query) -> Iterator[None]:

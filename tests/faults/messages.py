@@ -24,7 +24,8 @@ from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.decode.protobuf_cursor import Flags
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.errors import DecodeError, ReaderError
-from slackwater.reader.query.batch_decoder import BatchDecoder, QueryStream, Rows
+from slackwater.reader.query.batch_decoder import BatchDecoder, QueryStream
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,

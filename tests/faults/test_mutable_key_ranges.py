@@ -30,8 +30,9 @@ from slackwater.reader.errors import (
     StreamAlteredError,
     UnavailableError,
 )
-from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, Rows
+from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query.partition_query import PartitionQuery
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.query_window import QUERY_SPAN_MAX_NS
 from slackwater.reader.records import (
     ChangeRecord,

@@ -17,12 +17,13 @@ from typing import Any, ClassVar, TypeVar
 import sqlalchemy as sa
 
 from slackwater.reader.change_stream import PartitionMode
+from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.errors import (
     StartOutsidePartitionError,
     StreamAlteredError,
     UnavailableError,
 )
-from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
+from slackwater.reader.query.batch_decoder import BatchDecoder, QueryStream, RecordConsumer
 from slackwater.reader.query.partition_query import QueryCancelledError
 from slackwater.reader.records import (
     ChangeRecord,
@@ -59,8 +60,22 @@ class Faults:
         return happens
 
 
+class _Numbers(ChangeRecordDecoder):
+    """A decoder of messages that are the number of a record."""
+
+    def __init__(self, records: Sequence[ChangeRecord]) -> None:
+        super().__init__()
+        self._records = records
+
+    def feed(self, serialized: bytes) -> list[ChangeRecord]:
+        return [self._records[int(serialized)]]
+
+
 class SimulatedQuery(QuietQuery):
-    """The records of a query, in order."""
+    """The records of a query, in order.
+
+    They are decoded with those of other queries, as Spanner's are, if the query has an end.
+    """
 
     def __init__(
         self,
@@ -68,7 +83,10 @@ class SimulatedQuery(QuietQuery):
         process: Process,
         faults: Faults,
         on_end: Callable[[], object],
+        *,
+        has_end: bool = True,
     ) -> None:
+        self._has_end = has_end
         self._records = records
         self._process = process
         self._faults = faults
@@ -76,12 +94,16 @@ class SimulatedQuery(QuietQuery):
         self._is_cancelled = False
 
     def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
-        for record in self._records:
+        stream = QueryStream(consumer, _Numbers(self._records), is_first=False)
+        for number, record in enumerate(self._records):
             self._process.pause()
             if self._is_cancelled:
                 raise QueryCancelledError("cancelled")
             if self._faults.happens(0.002):
                 raise UnavailableError("broken")
+            if self._has_end:
+                decoder.add(stream, [b"%d" % number])
+                continue
             decoder.add_records(consumer, [record])
             if consumer.is_done:
                 break
@@ -212,6 +234,7 @@ class TaskSource:
             self.process,
             self.faults,
             lambda: self.stream.completed.add((self.plan.plan_id, token)),
+            has_end=end_ns is not None,
         )
 
 

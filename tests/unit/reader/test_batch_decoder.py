@@ -26,7 +26,8 @@ from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
 from slackwater.reader.errors import DecodeError
 from slackwater.reader.query import batch_decoder
-from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, QueryStream, Rows
+from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, QueryStream
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import (
     ChangeRecord,
     ColumnType,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.errors import DecodeError
-from slackwater.reader.query.batch_decoder import Rows
 from slackwater.reader.query.delivery_tracker import DeliveryTracker
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import (
     ChangeRecord,
     DataChangeRecord,
@@ -28,8 +27,7 @@ def data(time_ns: int, sequence: str) -> DataChangeRecord:
 
 
 def rows(*records: DataChangeRecord) -> Rows:
-    times = np.array([record.commit_timestamp_ns // 1_000 for record in records])
-    return Rows(data_columns(records), times)
+    return Rows.of(data_columns(records))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.reader.decode.arrow import data_columns
-from slackwater.reader.query.batch_decoder import Rows
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import DataChangeRecord, HeartbeatRecord
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.epoch import Cut, cut_of
@@ -23,8 +23,11 @@ LATE_PLAN = Plan("plan", "orders", 2_500, 100_500)
 
 
 def rows(records: list[DataChangeRecord]) -> Rows:
-    times = np.array([r.commit_timestamp_ns // 1_000 for r in records], np.int64)
-    return Rows(data_columns(records), times)
+    """Return a partition's rows amid those of others, with which it shares transactions."""
+    before, after = records[-2:], records[-1:] + records[:1]
+    batch = data_columns([*before, *records, *after])
+    begin, end = len(before), len(before) + len(records)
+    return Rows.of(batch, np.array([0, begin, end])).part(begin, end)
 
 
 def audited(plan: Plan, batches: list[list[DataChangeRecord]], *, by_column: bool) -> TaskCounts:
@@ -88,13 +91,13 @@ def test_whole_and_broken_partitions_get_the_same_verdict(
 def test_what_is_usual_is_audited_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the property above would compare the plain way with itself."""
     one_by_one = []
-    plain = module._rows
+    plain = module._feed_each
 
-    def noted(rows: Rows, begin: int, end: int) -> list[module._Row]:
-        one_by_one.append(end - begin)
-        return plain(rows, begin, end)
+    def noted(audit: PartitionAudit, rows: Rows) -> None:
+        one_by_one.append(len(rows))
+        plain(audit, rows)
 
-    monkeypatch.setattr(module, "_rows", noted)
+    monkeypatch.setattr(module, "_feed_each", noted)
     records = make_epoch([[3, 2, 0, 0]] * 50 + [[4, 0, 0, 0]] * 50)[0]
     found = audited(PLAN, [records], by_column=True)
     assert found.records == len(records)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.reader.decode.arrow import data_columns
-from slackwater.reader.query.batch_decoder import Rows
+from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartition,
@@ -191,7 +191,7 @@ def test_a_partition_does_not_keep_the_memory_of_its_neighbours(
     large = [data(step)._replace(server_transaction_id=text) for step in range(1, 11)]
     before = pa.total_allocated_bytes()
     all_rows = rows(large)
-    partition.take_rows(Rows(all_rows.batch.slice(0, 1), all_rows.commit_us[:1]))
+    partition.take_rows(all_rows.part(0, 1))
     del all_rows
     assert pa.total_allocated_bytes() - before > 10_000_000
     partition.compact()
