@@ -8,9 +8,10 @@ texts: no type is converted here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-from google.cloud.spanner_v1.types import TypeCode
+from google.cloud.spanner_v1.types import ResultSetMetadata, TypeCode
 
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.decode.googlesql_records import GoogleSqlRows
@@ -44,7 +45,7 @@ class ChangeRecordDecoder:
 
     def set_metadata(self, metadata: Any) -> None:
         """Use the metadata of a first message that is decoded elsewhere."""
-        self._row = _row_decoder(metadata, self._mode)
+        self._row = _row_decoder(metadata.SerializeToString(), self._mode)
 
     def feed(self, message: bytes) -> list[ChangeRecord]:
         """Return the records that a serialized PartialResultSet completes.
@@ -55,7 +56,7 @@ class ChangeRecordDecoder:
         """
         rows = self._rows.feed(message)
         if self._row is None:
-            self._row = _row_decoder(self._rows.metadata, self._mode)
+            self._row = _row_decoder(self._rows.metadata.SerializeToString(), self._mode)
         row = self._row
         return [record for (value,) in rows for record in row(value)]
 
@@ -74,8 +75,10 @@ class ChangeRecordDecoder:
             raise DecodeError("a query ended in the middle of a value.")
 
 
-def _row_decoder(metadata: Any, mode: PartitionMode) -> Callable[[Any], list[ChangeRecord]]:
-    fields = metadata.row_type.fields
+@lru_cache(maxsize=64)
+def _row_decoder(metadata: bytes, mode: PartitionMode) -> Callable[[Any], list[ChangeRecord]]:
+    """Return the decoder of rows; the queries of a stream have the same, by the thousand."""
+    fields = ResultSetMetadata.pb(ResultSetMetadata.deserialize(metadata)).row_type.fields
     if not fields:
         # A partition query always has them: the answer is broken, and not the stream's form.
         raise DecodeError("the first message of a query has no metadata.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from google.cloud.spanner_v1.types import ResultSetMetadata, TypeCode
@@ -36,10 +37,10 @@ class Layout:
     is_proto: bool = False
 
 
-def metadata_of(message: bytes) -> Any | None:
-    """Return the ResultSetMetadata of a query's first message, without parsing its rows.
+def form_of(message: bytes) -> tuple[Any, Layout | None] | None:
+    """Return the ResultSetMetadata of a query's first message, and the layout of its rows.
 
-    None if the message does not begin with metadata.
+    The rows are not parsed. None if the message does not begin with metadata.
     """
     if not message or message[0] != _METADATA_TAG:
         return None
@@ -50,10 +51,17 @@ def metadata_of(message: bytes) -> Any | None:
         shift += 7
         if byte < 0x80:
             try:
-                return _Metadata.FromString(message[at + 1 : at + 1 + size])
+                return _form(message[at + 1 : at + 1 + size])
             except DecodeError:
                 break
     return None
+
+
+@lru_cache(maxsize=64)
+def _form(serialized: bytes) -> tuple[Any, Layout | None]:
+    """Return the form of rows; the queries of a stream have the same, by the thousand."""
+    metadata = _Metadata.FromString(serialized)
+    return metadata, layout_of(metadata)
 
 
 def layout_of(metadata: Any) -> Layout | None:

@@ -27,7 +27,7 @@ from slackwater.reader.decode.postgresql_columns import decode_json_columns
 from slackwater.reader.decode.proto_columns import decode_proto_columns
 from slackwater.reader.decode.protobuf_cursor import Flags, Ints
 from slackwater.reader.decode.records import ChangeRecordDecoder
-from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
+from slackwater.reader.decode.result_layout import Layout, form_of
 from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import ChangeRecord, DataChangeRecord
 
@@ -83,8 +83,7 @@ class QueryStream:
     def read_layout(self, message: bytes) -> None:
         """Read the result set's metadata in the first message."""
         self.is_first = False
-        metadata = metadata_of(message)
-        self.layout = None if metadata is None else layout_of(metadata)
+        metadata, self.layout = form_of(message) or (None, None)
         if self.layout is not None:
             self.decoder.set_metadata(metadata)
 

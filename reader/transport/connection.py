@@ -111,6 +111,7 @@ class Connection:
         self._client: SpannerClient | None = None
         self._session: str | None = None
         self._session_made = 0.0
+        self._templates: dict[str, Any] = {}
         self.is_closed = False
 
     def query(self, sql: str, at_ns: int | None = None) -> list[list[Any]]:
@@ -230,13 +231,21 @@ class Connection:
         Raises:
             ReaderError: there is no session, and none can be made.
         """
-        request = ExecuteSqlRequest.pb(self._request(statement.sql))
+        template = self._templates.get(statement.sql)
+        if template is None:
+            # Thousands of partition queries differ in their parameters only.
+            template = ExecuteSqlRequest.pb(self._request(statement.sql))
+            for name, code in statement.types.items():
+                template.param_types[name].CopyFrom(Type.pb(Type(code=code)))
+            self._templates[statement.sql] = template
+        request = type(template)()
+        request.CopyFrom(template)
+        request.session = self._session_name()
         for name, value in statement.params.items():
             if value is None:
                 request.params.fields[name].null_value = 0
             else:
                 request.params.fields[name].string_value = value
-            request.param_types[name].CopyFrom(Type.pb(Type(code=statement.types[name])))
         return request, self._metadata(request)
 
     def _start(self, request: Any) -> Call:

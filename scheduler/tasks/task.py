@@ -9,6 +9,7 @@ partitions.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -172,6 +173,9 @@ class _TaskRun:
         self._ended: dict[Partition, tuple[PartitionFacts, float]] = {}
         self._is_recording = False
         self._stopped = False
+        self._ready: deque[_Start] = deque()
+        # The threads of the pool that read partitions.
+        self._busy = 0
         self._unfinished = 0
         # Partitions of which not all messages have come; the rest of those unfinished are decoded.
         self._unreceived = 0
@@ -205,8 +209,21 @@ class _TaskRun:
                 raise ClosedError
             self._unfinished += len(starts)
             self._unreceived += len(starts)
-            for start in starts:
-                self._pool.submit(self._run, start)
+            self._ready.extend(starts)
+            idle = self._options.concurrent_queries - self._busy
+            for _ in range(min(idle, len(starts))):
+                self._busy += 1
+                self._pool.submit(self._run_ready)
+
+    def _run_ready(self) -> None:
+        """Read partitions, one after the other, until none is ready."""
+        while True:
+            with self._lock:
+                if not self._ready:
+                    self._busy -= 1
+                    return
+                start = self._ready.popleft()
+            self._run(start)
 
     def _run(self, start: _Start) -> None:
         if start.since_s is not None:

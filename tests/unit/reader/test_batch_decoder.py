@@ -23,7 +23,7 @@ from slackwater.reader.decode.googlesql_records import DATA_CHANGE_FIELDS
 from slackwater.reader.decode.postgresql_columns import decode_json_columns
 from slackwater.reader.decode.protobuf_cursor import PADDING, Cursors, Flags
 from slackwater.reader.decode.records import ChangeRecordDecoder
-from slackwater.reader.decode.result_layout import Layout, layout_of, metadata_of
+from slackwater.reader.decode.result_layout import Layout, form_of, layout_of
 from slackwater.reader.errors import DecodeError
 from slackwater.reader.query import batch_decoder
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners, QueryStream
@@ -290,8 +290,8 @@ def test_another_order_of_fields_is_followed_and_another_shape_is_not() -> None:
     less = googlesql_metadata(DATA_CHANGE_FIELDS[1:])
     assert layout_of(less) is None
     assert layout_of(postgresql_metadata()) == Layout(is_json=True)
-    assert metadata_of(HEAD) == googlesql_metadata()
-    assert [metadata_of(of) for of in (b"", HEAD[:5], b"\x0a", b"\x12\x00")] == [None] * 4
+    assert form_of(HEAD) == (googlesql_metadata(), layout_of(googlesql_metadata()))
+    assert [form_of(of) for of in (b"", HEAD[:5], b"\x0a", b"\x12\x00")] == [None] * 4
 
 
 @given(st.lists(st.integers(0, 2**28 - 1), min_size=1, max_size=50))
