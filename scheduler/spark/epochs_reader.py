@@ -11,6 +11,7 @@ The offset {"low_watermark": null} stands before the first epoch.
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -167,6 +168,8 @@ class EpochsReader(DataSourceStreamReader, _AvailableNow, Generic[T]):  # type: 
     def _planning(self) -> EpochPlanner[T, Any]:
         if self._planner is None:
             self._planner = self._make_planner(Store.open(self._options.state_url, migrate=True))
+            # Thousands of partitions an epoch have garbage collected, from among all modules.
+            gc.freeze()
         return self._planner
 
     def _offset(self, watermark_ns: int | None) -> Offset:
