@@ -119,12 +119,14 @@ def ours(case: Case, stream: ChangeStream) -> int:
         )
         audit = PartitionAudit(token, cut_of(plan), partial_transactions)
         query.run(decoder, CutFilter(token, cut_of(plan), audit))
-        audit.end()
+        decoder.when_decoded(audit.end)
         return audit
 
     with ThreadPoolExecutor(case.partitions) as pool:
-        counted = task_counts(list(pool.map(read, range(case.partitions))), partial_transactions)
+        audits = list(pool.map(read, range(case.partitions)))
+    decoder.flush()
     decoder.deliver_remaining()
+    counted = task_counts(audits, partial_transactions)
     connection.close()
     assert counted.records == rows, "the audit counted other records"
     assert not counted.violations, counted.violations

@@ -156,6 +156,7 @@ def test_a_broken_query_gives_each_record_of_each_kind_once(dialect: Dialect) ->
             consumer = Collected(partition.token)
             decoder = BatchDecoder(deliver)
             query_of(connection, dialect, partition.token, start_ns, end_ns).run(decoder, consumer)
+            decoder.flush()
             decoder.deliver_remaining()
             assert consumer.outlines == outlines(expected)
             by_column += consumer.by_column
@@ -237,6 +238,7 @@ def test_all_records_are_there_when_each_partition_is_read_once(
                 connection, dialect, partition.token, partition.start_timestamp_ns, end_ns
             )
             query.run(decoder, consumer)
+            decoder.flush()
             read[partition.token] = consumer.records
             for record in consumer.records:
                 if isinstance(record, PartitionStartRecord):
