@@ -22,9 +22,8 @@ from slackwater.spark_sink.envelopes.changefeed import (
 )
 from slackwater.spark_sink.envelopes.connect_schema import with_schema
 from slackwater.spark_sink.envelopes.enriched_schema import enriched_schemas
-from slackwater.spark_sink.envelopes.envelope import ModEnvelope
+from slackwater.spark_sink.envelopes.envelope import Message, MessageBody, ModEnvelope
 from slackwater.spark_sink.envelopes.event import OPS, Event, Row
-from slackwater.spark_sink.envelopes.message import Message, MessageBody
 from slackwater.timestamp import us_to_ns
 
 _ORIGIN: Final = "spanner"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slackwater.spark_sink.envelopes.message import TABLE, table_topic
+from slackwater.spark_sink.envelopes.envelope import TABLE, table_topic
 from slackwater.spark_sink.errors import TableNameError
 from slackwater.spark_sink.table_names import plain_names, table_of
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from pydantic import BeforeValidator, model_validator
 
 from slackwater.setting_values import listed
-from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.message import TABLE, Origin
+from slackwater.spark_sink.envelopes.envelope import TABLE, Envelope, Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import BIGQUERY, JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.message_rows import messages

@@ -12,8 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
-from slackwater.spark_sink.envelopes.message import dumps
+from slackwater.spark_sink.envelopes.envelope import Envelope, dumps, require_whole_rows
 from slackwater.spark_sink.errors import TransactionsUnsupportedError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.message_rows import messages
