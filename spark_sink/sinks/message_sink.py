@@ -17,8 +17,7 @@ from slackwater.spark_sink.errors import TransactionsUnsupportedError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Delivery, Mark
-from slackwater.spark_sink.messaging.topics import Topics
-from slackwater.spark_sink.messaging.written_topics import WrittenTopics
+from slackwater.spark_sink.messaging.topics import Topics, WrittenTopics
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition
