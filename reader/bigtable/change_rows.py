@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from slackwater.grouping import groups_by_size
 from slackwater.reader.bigtable.assembly import AGGREGATE, CONTINUATION, assembled
 from slackwater.reader.bigtable.changes import ENTRY, SCHEMA, TIMESTAMP, Changes
 from slackwater.reader.decode.googlesql_columns import strings
@@ -42,15 +43,8 @@ def batches_of(parts: Iterable[Changes], low_watermark_us: int) -> Iterator[pa.R
     Raises:
         DecodeError: they are not as Bigtable describes them.
     """
-    pending, size = list[Changes](), 0
-    for part in parts:
-        pending.append(part)
-        size += part.size_bytes
-        if size >= _BATCH_BYTES:
-            yield rows_of(pending, low_watermark_us)
-            pending, size = [], 0
-    if pending:
-        yield rows_of(pending, low_watermark_us)
+    for group in groups_by_size(parts, lambda part: part.size_bytes, _BATCH_BYTES):
+        yield rows_of(group, low_watermark_us)
 
 
 def rows_of(parts: Sequence[Changes], low_watermark_us: int) -> pa.RecordBatch:

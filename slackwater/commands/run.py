@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,6 @@ import structlog
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from slackwater.commands.descriptor_limit import raise_descriptor_limit
 from slackwater.commands.spark import spark_of
 from slackwater.config.settings import Settings
 from slackwater.extras import require_extras
@@ -31,9 +31,19 @@ from slackwater.pipeline.spark.session import stop_spark
 from slackwater.pipeline.spark.shared import SharedSpark
 from slackwater.pipeline.supervisor import PipelineSupervisor
 
+# Some programs check each descriptor that they may have, and a hard limit may be a billion.
+_DESCRIPTORS_MAX: Final = 65_536
 _log = structlog.get_logger("slackwater.commands.run")
 
 _POLL_S: Final = 0.1
+
+
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit of descriptors, which Spark, stores and sinks need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_MAX)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def run(

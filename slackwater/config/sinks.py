@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from slackwater.config.filters import filter_of
 from slackwater.config.settings import BigtableSource, Settings, Source
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.sink import Sink
 
 

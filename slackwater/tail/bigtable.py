@@ -17,7 +17,7 @@ from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
 from slackwater.scheduler.bigtable.planner import TabletPlanner, TabletTask
 from slackwater.scheduler.bigtable.tablet_task import read_tablets
 from slackwater.scheduler.options import SourceOptions
-from slackwater.spark_sink.envelopes.message import Message
+from slackwater.spark_sink.envelopes.envelope import Message
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormat, LineFormatter
 from slackwater.tail.tail import TailedEpochs

@@ -10,8 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from slackwater.printing import in_one_line
-from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.message import Message, dumps
+from slackwater.spark_sink.envelopes.envelope import Envelope, Message, dumps
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.timestamp import datetime_to_rfc3339
 

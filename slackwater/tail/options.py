@@ -43,8 +43,7 @@ from slackwater.scheduler.source_settings import (
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.tasks.task import read_task
 from slackwater.spark_sink.envelopes.changefeed import ENRICHED, SOURCE, EnrichedProperty
-from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions, Origin
 from slackwater.spark_sink.envelopes.registry import envelopes, with_changefeed_options
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
 from slackwater.spark_sink.filters.column_filter import ColumnFilter

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from slackwater.spark_sink.avro.schemas import TableSchema
 from slackwater.spark_sink.avro.wire_format import for_avro
-from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
+from slackwater.spark_sink.envelopes.envelope import Envelope, MessageBody, require_whole_rows
 from slackwater.spark_sink.envelopes.event import Row
-from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.spark_sink.message_rows import rows_of_messages
 
 if TYPE_CHECKING:

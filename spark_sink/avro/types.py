@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from slackwater.spark_sink.envelopes.avro_fields import TIMESTAMP_MICROS, Schema, nullable
-from slackwater.spark_sink.envelopes.message import dumps
+from slackwater.spark_sink.envelopes.envelope import dumps
 from slackwater.spark_sink.envelopes.values import Convert, parsed_type
 from slackwater.timestamp import ns_to_datetime, parse_date, parse_rfc3339
 

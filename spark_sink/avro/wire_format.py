@@ -17,9 +17,8 @@ import fastavro
 from slackwater.spark_sink.avro.encoding import avro_bytes
 from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
 from slackwater.spark_sink.avro.types import avro_converter, avro_name
-from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.envelope import Envelope, MessageBody
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES, Event, Row, events
-from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.spark_sink.envelopes.values import Values
 
 

@@ -18,9 +18,8 @@ from slackwater.spark_sink.envelopes.connect_schema import (
     EventSchemas,
     heartbeat_schemas,
 )
-from slackwater.spark_sink.envelopes.envelope import Envelope
+from slackwater.spark_sink.envelopes.envelope import Envelope, MessageBody
 from slackwater.spark_sink.envelopes.event import Event, Row, events
-from slackwater.spark_sink.envelopes.message import MessageBody
 from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.sql.table_shape import TableShape
 

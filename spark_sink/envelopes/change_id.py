@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
-from slackwater.spark_sink.envelopes.message import dumps
+from slackwater.spark_sink.envelopes.envelope import dumps
 from slackwater.timestamp import datetime_to_us
 
 _NAMESPACE: Final = uuid.UUID("6f1d2c1e-5d8e-5a0f-9c57-0d6f3a4b7c21")

@@ -15,9 +15,8 @@ from slackwater.spark_sink.envelopes.avro_fields import (
     string_fields,
 )
 from slackwater.spark_sink.envelopes.change_id import change_id
-from slackwater.spark_sink.envelopes.envelope import ModEnvelope
+from slackwater.spark_sink.envelopes.envelope import MessageBody, ModEnvelope, dumps
 from slackwater.spark_sink.envelopes.event import Event
-from slackwater.spark_sink.envelopes.message import MessageBody, dumps
 
 _CDC: Final = "spanner-cdc"
 _BACKFILL: Final = "spanner-backfill"

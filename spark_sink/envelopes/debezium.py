@@ -24,9 +24,8 @@ from slackwater.spark_sink.envelopes.connect_schema import (
     resolved_schema,
     with_schema,
 )
-from slackwater.spark_sink.envelopes.envelope import ModEnvelope, ReadEvents
+from slackwater.spark_sink.envelopes.envelope import Message, MessageBody, ModEnvelope, ReadEvents
 from slackwater.spark_sink.envelopes.event import OPS, Event, Row, events
-from slackwater.spark_sink.envelopes.message import Message, MessageBody
 from slackwater.spark_sink.envelopes.values import connect_converter
 from slackwater.spark_sink.sql.table_shape import TableShape
 from slackwater.timestamp import datetime_to_us, ns_to_ms, ns_to_us, us_to_ms, us_to_ns

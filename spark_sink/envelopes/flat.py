@@ -12,9 +12,8 @@ from slackwater.spark_sink.envelopes.avro_fields import (
     TableSchemas,
     string_fields,
 )
-from slackwater.spark_sink.envelopes.envelope import ModEnvelope
+from slackwater.spark_sink.envelopes.envelope import MessageBody, ModEnvelope
 from slackwater.spark_sink.envelopes.event import Event
-from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class Flat(ModEnvelope):

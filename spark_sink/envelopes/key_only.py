@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
 from slackwater.spark_sink.envelopes.changefeed import METADATA_KEY
-from slackwater.spark_sink.envelopes.envelope import ModEnvelope
+from slackwater.spark_sink.envelopes.envelope import MessageBody, ModEnvelope
 from slackwater.spark_sink.envelopes.event import Event
-from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class KeyOnly(ModEnvelope):

@@ -12,9 +12,8 @@ from slackwater.spark_sink.envelopes.avro_fields import (
     record_schema,
     string_fields,
 )
-from slackwater.spark_sink.envelopes.envelope import Envelope, ReadEvents
+from slackwater.spark_sink.envelopes.envelope import Envelope, MessageBody, ReadEvents
 from slackwater.spark_sink.envelopes.event import Row, events
-from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class Record(Envelope):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas
-from slackwater.spark_sink.envelopes.envelope import ModEnvelope
+from slackwater.spark_sink.envelopes.envelope import MessageBody, ModEnvelope
 from slackwater.spark_sink.envelopes.event import Event
-from slackwater.spark_sink.envelopes.message import MessageBody
 
 
 class Wrapped(ModEnvelope):

@@ -1,5 +1,5 @@
 """Messages and their topics, whichever service has them.
 
-delivery: the protocol of a way to send. topics, written_topics: the topics of tables. set_aside:
-records of messages that a service refuses.
+delivery: the protocol of a way to send. topics: the topics of tables, and those written to.
+set_aside: records of messages that a service refuses.
 """

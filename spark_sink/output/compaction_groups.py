@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from slackwater.grouping import groups_by_size
+
 # In bytes: of the small files that become one.
 _COMPACTED_SIZE: Final = 256 << 20
 
@@ -34,17 +36,11 @@ def groups_to_compact(files: Iterable[TableFile]) -> list[list[TableFile]]:
     for file in sorted(files, key=lambda file: (file.written, file.name)):
         if file.size < _COMPACTED_SIZE and is_inside(file.name):
             by_partition[file.partition].append(file)
-    groups = []
-    for of_partition in by_partition.values():
-        group: list[TableFile] = []
-        size = 0
-        for file in of_partition:
-            size += file.size
-            if size > _COMPACTED_SIZE:
-                groups.append(group)
-                group, size = [], file.size
-            group.append(file)
-        groups.append(group)
+    groups = (
+        group
+        for of_partition in by_partition.values()
+        for group in groups_by_size(of_partition, lambda file: file.size, _COMPACTED_SIZE)
+    )
     return [group for group in groups if len(group) > 1]
 
 

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import missing_files
 from slackwater.spark_sink.java import map_in_arrow
-from slackwater.spark_sink.output.deleted_rows import without
 from slackwater.spark_sink.output.file_writer import (
     RESULT_SCHEMA,
     FileWriter,
@@ -33,6 +32,7 @@ from slackwater.spark_sink.output.object_store import (
     read,
 )
 from slackwater.spark_sink.output.row_range import RowRange
+from slackwater.spark_sink.output.rows_of_files import in_columns, without
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -155,23 +155,12 @@ def _rows(
         if within is not None and not _may_have(group, within):
             continue
         for batch in file.iter_batches(_BATCH, row_groups=[number], columns=names):
-            yield place, batch if schema is None or is_same else _in_columns(batch, schema)
+            yield place, batch if schema is None or is_same else in_columns(batch, schema)
             place += batch.num_rows
 
 
 def _present(schema: pa.Schema, file: pq.ParquetFile) -> list[str]:
     return [name for name in schema.names if name in file.schema_arrow.names]
-
-
-def _in_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows in some columns; those that they lack are NULL."""
-    arrays = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _may_have(group: pq.RowGroupMetaData, within: RowRange) -> bool:

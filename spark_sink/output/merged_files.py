@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
+from slackwater.grouping import groups_by_size
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import ORC, PARQUET
 from slackwater.spark_sink.output.file_writer import format_writer
@@ -133,16 +134,7 @@ def write_table_file(path: Path, columns: pa.Schema, tables: Iterator[pa.Table])
 
 def _in_row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables that are large enough for a row group each, made of small ones."""
-    pending: list[pa.Table] = []
-    size = 0
-    for table in tables:
-        pending.append(table)
-        size += table.nbytes
-        if size >= _ROW_GROUP:
-            yield pa.concat_tables(pending)
-            pending, size = [], 0
-    if pending:
-        yield pa.concat_tables(pending)
+    return map(pa.concat_tables, groups_by_size(tables, lambda table: table.nbytes, _ROW_GROUP))
 
 
 def sync(path: Path) -> None:

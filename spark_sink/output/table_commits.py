@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
 import pyarrow as pa
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from slackwater.spark_sink.errors import ObjectStoreError
+from slackwater.spark_sink.errors import ObjectStoreError, PublishError
+
+_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +32,45 @@ class DataFile:
     stats: str | None
 
 
-class TableCommits(Protocol):
+class TableCommits(ABC):
     """The commits of one table, as one process adds them.
 
-    Attributes:
+    Args:
         path: the table's, for messages.
         application: names the pipeline in commits.
         properties: of a table that is created.
+        has_lines: commits have lines of the watermark log; see last_line().
     """
 
-    path: str
-    application: str
-    properties: Mapping[str, str]
+    def __init__(
+        self,
+        path: str,
+        application: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        has_lines: bool = True,
+    ) -> None:
+        self.path = path
+        self.application = application
+        self.properties: Mapping[str, str] = dict(properties or {})
+        self._has_lines = has_lines
+        self._line: str | None = None
 
     @property
+    @abstractmethod
     def is_owner(self) -> bool:
         """Whether there is a table, and this process has taken it over or created it."""
 
     @property
     def version_properties(self) -> Mapping[str, str]:
-        """The properties that name the table's version for readers of a published low watermark."""
+        """The properties that name the version for readers of a published low watermark.
+
+        Without them a reader finds it by the commits.
+        """
+        return {}
 
     @property
+    @abstractmethod
     def partition_columns(self) -> tuple[str, ...]:
         """The table's partition columns. After open()."""
 
@@ -61,7 +82,18 @@ class TableCommits(Protocol):
             PublishError: the store refuses or fails, or another process takes the pipeline over at
                 the same time.
         """
+        retrying = Retrying(
+            retry=retry_if_exception_type(PublishError),
+            stop=stop_after_attempt(_TRIES),
+            reraise=True,
+        )
+        retrying(self._load_and_own)
 
+    @abstractmethod
+    def _load_and_own(self) -> None:
+        """Load the table, if there is one, and commit this process as its owner."""
+
+    @abstractmethod
     def open(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """Check the table's columns, and create it if it was missing. After take_over().
 
@@ -74,12 +106,15 @@ class TableCommits(Protocol):
             PublishError: another process has created it since, or the store fails.
         """
 
+    @abstractmethod
     def refresh(self) -> None:
         """Have the table loaded again: others may have altered it."""
 
+    @abstractmethod
     def property(self, name: str) -> str | None:
         """Return a property of the table; None if it is not set, or the table is missing."""
 
+    @abstractmethod
     def add_columns(self, schema: pa.Schema) -> None:
         """Add columns, in one commit; a struct that is there gets the fields that it lacks.
 
@@ -87,6 +122,7 @@ class TableCommits(Protocol):
             ObjectStoreError, PublishError: see append().
         """
 
+    @abstractmethod
     def set_properties(self, properties: Callable[[], Mapping[str, str]]) -> None:
         """Set properties of the table as it is, in a commit that follows it.
 
@@ -98,6 +134,7 @@ class TableCommits(Protocol):
             ObjectStoreError, PublishError: see append().
         """
 
+    @abstractmethod
     def append(
         self,
         files: Sequence[DataFile],
@@ -118,11 +155,14 @@ class TableCommits(Protocol):
                 commit may have been made: the next call tells.
         """
 
+    @abstractmethod
     def last_version(self, application: str) -> int | None:
         """Return the latest version that an application has committed. After take_over()."""
 
     def has_committed(self, application: str, version: int) -> bool:
         """Return whether an application has committed a version or a later one."""
+        latest = self.last_version(application)
+        return latest is not None and latest >= version
 
     def last_line(self) -> str | None:
         """Return the watermark log's line that came with the last epoch before this process's.
@@ -130,7 +170,9 @@ class TableCommits(Protocol):
         Its owner may have died before it added the line to the log. After take_over(). None if no
         commit had one.
         """
+        return self._line
 
+    @abstractmethod
     def maintain(self, keep_s: float | None) -> None:
         """Compact the table, and remove old versions; in any thread.
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output.disk_place import Disk
+from slackwater.spark_sink.output.disk_place import Disk, StagingFolder
 from slackwater.spark_sink.output.file_writer import (
     FileWriter,
     WrittenFile,
@@ -31,7 +31,6 @@ from slackwater.spark_sink.output.object_store import (
 )
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.small_files import without_scheme
-from slackwater.spark_sink.output.staging_folder import StagingFolder
 from slackwater.spark_sink.output.table_commits import DataFile
 
 if TYPE_CHECKING:

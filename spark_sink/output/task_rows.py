@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from slackwater.arrow_schema import arrow_schema_of
+from slackwater.grouping import groups_by_size
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.epoch_place import EpochPlace
@@ -90,7 +91,7 @@ class RowsForTasks:
         writer = self._place.writer(self._owner, _ROWS, PARQUET, ())
         written = [
             file
-            for part in _parts(rows)
+            for part in groups_by_size(rows, lambda batch: batch.nbytes, _PART)
             for file in written_files_of(writer, pa.Table.from_batches(part).cast(schema))
         ]
         return FileReader.of(writer).frame(spark, written, from_arrow_schema(schema))
@@ -102,15 +103,3 @@ class RowsForTasks:
     def _forget(self) -> None:
         with suppress(SinkError), self._place.translating():
             self._place.forget(self._owner)
-
-
-def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    part, size = list[pa.RecordBatch](), 0
-    for batch in batches:
-        part.append(batch)
-        size += batch.nbytes
-        if size >= _PART:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part

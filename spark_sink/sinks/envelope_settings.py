@@ -9,9 +9,8 @@ from pydantic import BeforeValidator, model_validator
 
 from slackwater.setting_values import listed
 from slackwater.spark_sink.envelopes.changefeed import ENRICHED, SOURCE, EnrichedProperty
-from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions
+from slackwater.spark_sink.envelopes.envelope import Envelope, EnvelopeOptions, Origin
 from slackwater.spark_sink.envelopes.flat import Flat
-from slackwater.spark_sink.envelopes.message import Origin
 from slackwater.spark_sink.envelopes.registry import (
     DEFAULT_ENVELOPE,
     envelopes,

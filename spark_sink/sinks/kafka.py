@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
-from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.message import TABLE, Origin
+from slackwater.spark_sink.envelopes.envelope import TABLE, Envelope, Origin
 from slackwater.spark_sink.envelopes.registry import with_changefeed_options
 from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.filters.record_filter import RecordFilter

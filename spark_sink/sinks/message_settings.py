@@ -11,9 +11,8 @@ from pydantic import Field, model_validator
 
 from slackwater.setting_values import Duration
 from slackwater.spark_sink.envelopes.changefeed import ENRICHED, SCHEMA
-from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
+from slackwater.spark_sink.envelopes.envelope import TABLE, Envelope, Origin, require_whole_rows
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
-from slackwater.spark_sink.envelopes.message import TABLE, Origin
 from slackwater.spark_sink.envelopes.registry import envelopes, with_changefeed_options
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.formats import AVRO, JSON

@@ -12,14 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from slackwater.spark_sink.envelopes.envelope import Envelope, require_whole_rows
-from slackwater.spark_sink.envelopes.message import dumps
+from slackwater.spark_sink.envelopes.envelope import Envelope, dumps, require_whole_rows
 from slackwater.spark_sink.errors import TransactionsUnsupportedError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.message_rows import messages
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Delivery, Mark
-from slackwater.spark_sink.messaging.topics import Topics
-from slackwater.spark_sink.messaging.written_topics import WrittenTopics
+from slackwater.spark_sink.messaging.topics import Topics, WrittenTopics
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staging import StagedByTasks, Staging
 from slackwater.spark_sink.sink import EpochSummary, OutputPosition

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 from pydantic import model_validator
 
 from slackwater.setting_values import Duration
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.errors import PartialRowError
 from slackwater.spark_sink.filters.globs import joined
 from slackwater.spark_sink.filters.record_filter import RecordFilter

@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 
 from slackwater.endpoint import Endpoint, or_emulator
 from slackwater.setting_values import EmptyIsNone
-from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.message import Origin, table_topic
+from slackwater.spark_sink.envelopes.envelope import Envelope, Origin, table_topic
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.errors import TableNameError
 from slackwater.spark_sink.filters.record_filter import RecordFilter

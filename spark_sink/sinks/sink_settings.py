@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from slackwater.setting_values import Section, TextMapping
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import DUCKLAKE

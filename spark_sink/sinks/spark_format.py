@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 
 from slackwater.setting_values import TextMapping
-from slackwater.spark_sink.envelopes.envelope import Envelope
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Envelope, Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.message_rows import messages

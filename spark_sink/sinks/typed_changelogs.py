@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.spark_sink.sinks.managed_tables import (

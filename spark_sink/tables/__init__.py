@@ -9,6 +9,7 @@ sql/types, where a Spanner NUMERIC becomes DECIMAL(38,9).
 - by_driver: tables of both formats, written and read by the driver and tasks.
 - row_merges: the merge of an epoch into rows and files.
 - managed_table: the common base of mirrors and typed changelogs, which adds columns.
+- mirror_merge: the merge of rows into a mirror, as SQL of any database.
 - mirror_table: a table kept equal to Spanner's; its merge and its low watermark.
 - changelog_table: a table of all changes of one of Spanner's, and its columns.
 - rescans: the correction of a mirror that differs from its table.

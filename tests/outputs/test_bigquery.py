@@ -26,12 +26,11 @@ from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
 from slackwater.spark_sink.output.bigquery.clients import requests_to
 from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
-from slackwater.spark_sink.output.disk_place import Disk
+from slackwater.spark_sink.output.disk_place import Disk, StagingFolder
 from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.small_files import LocalFiles
-from slackwater.spark_sink.output.staging_folder import StagingFolder
 from tests.support.bigquery import DATASET, PROJECT, BigQueryServer, Door
 from tests.support.bigquery import door as door
 from tests.support.bigquery import server as server

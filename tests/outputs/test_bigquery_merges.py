@@ -154,12 +154,12 @@ def test_rows_that_are_gone_are_not_taken_for_none(server: BigQueryServer) -> No
 
 
 def test_merges_are_divided_as_transactions_take_them() -> None:
-    narrow = [TableMerge(f"p.d.t{number}", ["Id"], None) for number in range(2 * TABLES_MAX + 1)]
+    narrow = [TableMerge(f"p.d.t{number}", ["Id"]) for number in range(2 * TABLES_MAX + 1)]
     assert [len(step) for step in in_transactions(narrow)] == [TABLES_MAX, TABLES_MAX, 1]
     assert in_transactions([]) == [[]]
     names = [f"column_{number:04}_{'x' * 20}" for number in range(1_000)]
     staged = StagedRows("p.d.s", "this", 1, 1)
-    wide = [TableMerge(f"p.d.t{n}", names, staged, updated=names) for n in range(8)]
+    wide = [TableMerge(f"p.d.t{n}", names, updated=names, staged=staged) for n in range(8)]
     steps = in_transactions(wide)
     assert [merge for step in steps for merge in step] == wide
     assert all(len(transaction(step, "p.d.m", "orders", 7)) < 1_000_000 for step in steps)

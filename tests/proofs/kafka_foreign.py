@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.message_sink import MessageSink

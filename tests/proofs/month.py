@@ -43,7 +43,7 @@ from slackwater.spark_sink.output.table_epochs import TableEpochs
 from slackwater.spark_sink.output.table_files import DiskFiles
 from slackwater.spark_sink.output.watermark_log import WatermarkLog
 from slackwater.spark_sink.sink import Sink
-from slackwater.spark_sink.sinks.file_changelog import FileChangelog
+from slackwater.spark_sink.sinks.changelog import FileChangelog
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.tables.delta import Delta

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.errors import (
     MessageRefusedError,
     PartialRowError,

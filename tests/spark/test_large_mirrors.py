@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.sinks.former_rows import DeletePolicy
 from slackwater.spark_sink.sinks.mirrors import Mirrors
-from slackwater.spark_sink.tables.by_driver import delta_version
+from slackwater.spark_sink.tables.by_driver import delta_access
 from slackwater.spark_sink.tables.delta import Delta
 from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.row_merges import file_merge
@@ -75,7 +75,7 @@ FORMATS: dict[str, Any] = {
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all tables and files be large ones."""
     monkeypatch.setattr(file_merge, "SMALL", 0)
-    monkeypatch.setattr(delta_version, "LARGE", 0)
+    monkeypatch.setattr(delta_access, "LARGE", 0)
 
 
 # Each two of the three: formats, captures and deletes.
@@ -225,7 +225,7 @@ def test_readers_of_changes_see_those_of_rows(
 ) -> None:
     if is_large:
         monkeypatch.setattr(file_merge, "SMALL", 0)
-        monkeypatch.setattr(delta_version, "LARGE", 0)
+        monkeypatch.setattr(delta_access, "LARGE", 0)
     properties = {"delta.enableChangeDataFeed": "true"}
     sink = Mirrors(on_disk(tmp_path), "orders", Delta(), properties=properties)
     rows = [("INSERT", {"Id": str(key)}, {"A": "one"}, "NEW_ROW") for key in range(20)]

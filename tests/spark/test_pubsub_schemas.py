@@ -26,7 +26,7 @@ from slackwater.own_error import OwnError
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.avro.schemas import TableSchema
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.errors import (
     MessageRefusedError,

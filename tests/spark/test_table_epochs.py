@@ -329,7 +329,7 @@ def test_a_path_that_spark_takes_for_another_place_is_refused(
 ) -> None:
     with pytest.raises(FileSystemError, match="Write file:////data/table for the disk"):
         make_sink("file://data/table", format=file_format).position(session)
-    monkeypatch.setattr("slackwater.spark_sink.output.staging_folder.local_path", lambda *_: None)
+    monkeypatch.setattr("slackwater.spark_sink.output.disk_place.local_path", lambda *_: None)
     sink = make_sink(tmp_path / "table", format=file_format)
     with pytest.raises(FileSystemError, match=f"Write file://{tmp_path}/table for the disk"):
         sink.position(session)

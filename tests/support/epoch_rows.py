@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.reader.schema import SCHEMA, ddl
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.output.disk_place import Disk

@@ -123,7 +123,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "0.025 dollars a GiB after 2 TiB": _BIGQUERY,
         "99 changed tables": "spark_sink/tables/in_bigquery/merge.py::TABLES_MAX: Final = 99",
         "1 s | 10 s | 60 s": _BILLED,
-        "mirrors above 128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128",
+        "mirrors above 128 MiB": "spark_sink/tables/by_driver/delta_access.py::LARGE: Final = 128",
         "30 commits": 'spark_sink/output/delta/delta_commits.py::"delta.checkpointInterval": "30"',
         "300 characters": _BIGQUERY,
         "128 characters": _SPANNER,
@@ -171,7 +171,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "an hour by default": _SPANNER,
         "seven days": _DDL,
         "16 MiB": "spark_sink/tables/row_merges/file_merge.py::SMALL: Final = 16 << 20",
-        "128 MiB": "spark_sink/tables/by_driver/delta_version.py::LARGE: Final = 128 << 20",
+        "128 MiB": "spark_sink/tables/by_driver/delta_access.py::LARGE: Final = 128 << 20",
         "256 key ranges": "spark_sink/comparison.py::RANGES: Final = 256",
     },
     "object-stores.md": {

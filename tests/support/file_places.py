@@ -23,12 +23,11 @@ from obstore.store import MemoryStore
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import TEXT
 from slackwater.spark_sink.output.bucket_place import Bucket
-from slackwater.spark_sink.output.disk_place import Disk
+from slackwater.spark_sink.output.disk_place import Disk, StagingFolder
 from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
-from slackwater.spark_sink.output.staging_folder import StagingFolder
 
 _SUFFIXES: Final = {TEXT: "txt"}
 # Of a thread that waits for another; none waits for a time.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater.spark_sink.envelopes.message import Origin
+from slackwater.spark_sink.envelopes.envelope import Origin
 from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sinks.pubsub import PubSubSettings

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import Message, Origin
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions, Message, Origin
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.sql.table_shape import TableShape
 

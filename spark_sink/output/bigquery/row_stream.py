@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from slackwater.grouping import groups_by_size
 from slackwater.spark_sink.errors import BigQueryError, SinkError
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.appends import (
@@ -185,21 +186,9 @@ def _request(name: str, offset: int, batch: pa.RecordBatch) -> AppendRowsRequest
 
 def _in_requests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of batches, each time as many as a request takes: each is waited for."""
-    part: list[pa.RecordBatch] = []
-    size = 0
-    for batch in _divided(batches):
-        if part and size + batch.nbytes > REQUEST_MAX:
-            yield _joined(part)
-            part, size = [], 0
-        part.append(batch)
-        size += batch.nbytes
-    if part:
-        yield _joined(part)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    [joined] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
+    for group in groups_by_size(_divided(batches), lambda batch: batch.nbytes, REQUEST_MAX):
+        [joined] = pa.Table.from_batches(group).combine_chunks().to_batches()
+        yield joined
 
 
 def _divided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from slackwater.grouping import groups_by_size
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.appends import REQUEST_MAX, Appends
 from slackwater.spark_sink.output.bigquery.clients import Clients
@@ -69,7 +70,7 @@ class UpsertStream:
         """
         for batch in batches:
             descriptor = descriptor_of(batch.schema)
-            for rows in _in_requests(serialized_rows(descriptor, batch)):
+            for rows in groups_by_size(serialized_rows(descriptor, batch), len, REQUEST_MAX):
                 request = partial(self._request, descriptor, rows)
                 self._appends.append(request, is_new=self._is_new)
                 self._is_new = False
@@ -135,20 +136,6 @@ def _sent(values: pa.Array) -> pa.Array:
         texts = [None if value is None else f"{value:f}" for value in values.to_pylist()]
         return pa.array(texts, pa.string())
     return values.cast(_TYPES[values.type][1])
-
-
-def _in_requests(rows: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield rows as requests can take them."""
-    part: list[bytes] = []
-    size = 0
-    for row in rows:
-        if part and size + len(row) > REQUEST_MAX:
-            yield part
-            part, size = [], 0
-        part.append(row)
-        size += len(row)
-    if part:
-        yield part
 
 
 def _varint(number: int) -> bytes:

@@ -17,7 +17,6 @@ from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from slackwater.spark_sink.errors import PublishError, commit_conflict
 from slackwater.spark_sink.output.data_folder import DataFolder
@@ -43,7 +42,7 @@ from slackwater.spark_sink.output.delta.log_files import commits_backwards, log_
 from slackwater.spark_sink.output.delta.owners import NEVER, Moment, is_long_ago, new_owner, now
 from slackwater.spark_sink.output.delta.rows import DeltaRows
 from slackwater.spark_sink.output.delta.snapshot import EMPTY, Action, Snapshot
-from slackwater.spark_sink.output.table_commits import DataFile, require_columns
+from slackwater.spark_sink.output.table_commits import DataFile, TableCommits, require_columns
 
 # The properties of a new table. By default one commit in ten has a checkpoint.
 _PROPERTIES: Final = {"delta.checkpointInterval": "30"}
@@ -56,7 +55,7 @@ _COMMITS_LOOKED_AT: Final = 100
 Change = Callable[[Snapshot], Sequence[Action] | None]
 
 
-class DeltaCommits:
+class DeltaCommits(TableCommits):
     """The TableCommits of a Delta table.
 
     Args:
@@ -79,10 +78,8 @@ class DeltaCommits:
         *,
         has_lines: bool = True,
     ) -> None:
-        self.path = path.rstrip("/")
+        super().__init__(path.rstrip("/"), application, properties, has_lines=has_lines)
         self.options = dict(options)
-        self.application = application
-        self.properties: Mapping[str, str] = dict(properties or {})
         self._log = DeltaLog(self.path, options)
         self._owner_application = f"{application} owner"
         # The table as this process left it; None if it is to be loaded.
@@ -91,8 +88,6 @@ class DeltaCommits:
         self._current = NEVER
         # Of the owner, as new_owner() makes it; 0 before this process is, or without a table.
         self._owner = 0
-        self._line: str | None = None
-        self._has_lines = has_lines
 
     @property
     def is_owner(self) -> bool:
@@ -108,20 +103,6 @@ class DeltaCommits:
     def partition_columns(self) -> tuple[str, ...]:
         """The table's partition columns. After open()."""
         return self._loaded().partition_columns
-
-    @property
-    def version_properties(self) -> Mapping[str, str]:
-        """None: a reader finds the version by the commits; see TableCommits."""
-        return {}
-
-    def take_over(self) -> None:
-        """Let no former owner commit any more; see TableCommits."""
-        retrying = Retrying(
-            retry=retry_if_exception_type(PublishError),
-            stop=stop_after_attempt(_TRIES),
-            reraise=True,
-        )
-        retrying(self._load_and_own)
 
     def open(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """Check the table's columns, and create it if it was missing; see TableCommits."""
@@ -204,15 +185,6 @@ class DeltaCommits:
     def last_version(self, application: str) -> int | None:
         """Return the latest version that an application has committed. After take_over()."""
         return self._loaded().transactions.get(application) if self.is_owner else None
-
-    def has_committed(self, application: str, version: int) -> bool:
-        """Return whether an application has committed a version or a later one."""
-        latest = self.last_version(application)
-        return latest is not None and latest >= version
-
-    def last_line(self) -> str | None:
-        """Return the watermark log's line of the last epoch before; see TableCommits."""
-        return self._line
 
     def maintain(self, keep_s: float | None) -> None:
         """Compact the table, and remove old versions; see TableCommits."""

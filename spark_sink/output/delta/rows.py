@@ -6,15 +6,14 @@ import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from slackwater.spark_sink.output.data_folder import DataFolder
 from slackwater.spark_sink.output.delta import deletion_vectors
 from slackwater.spark_sink.output.delta.errors import unsupported
 from slackwater.spark_sink.output.delta.features import maps_columns
 from slackwater.spark_sink.output.delta.snapshot import Snapshot
+from slackwater.spark_sink.output.rows_of_files import in_columns, without
 
 
 class DeltaRows:
@@ -65,15 +64,9 @@ class DeltaRows:
     def _in_columns(self, rows: pa.Table, columns: pa.Schema) -> pa.Table:
         """Return rows in a table's columns; those that they lack are NULL."""
         try:
-            arrays = [
-                rows.column(column.name).cast(column.type)
-                if column.name in rows.column_names
-                else pa.nulls(rows.num_rows, column.type)
-                for column in columns
-            ]
+            return in_columns(rows, columns)
         except pa.ArrowException as error:
             raise unsupported(self._data.path, [f"columns that have changed: {error}"]) from error
-        return pa.Table.from_arrays(arrays, schema=columns)
 
     def former_values(self, names: Collection[str]) -> list[str]:
         """Return the files with columns that the table does not have, such as dropped ones.
@@ -104,11 +97,7 @@ class DeltaRows:
 
     def without_deleted(self, name: str, first: int, rows: pa.Table) -> pa.Table:
         """Return the rows that are not deleted of those that read() has yielded."""
-        deleted = self.deleted_positions(name)
-        if deleted is None:
-            return rows
-        places = pa.array(np.arange(first, first + rows.num_rows))
-        return rows.filter(pc.invert(pc.is_in(places, deleted)))
+        return without(rows, first, self.deleted_positions(name))
 
 
 def deleted_positions(data: DataFolder, added: Any) -> pa.Array | None:

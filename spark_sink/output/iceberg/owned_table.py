@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.iceberg.columns import (
@@ -36,19 +35,18 @@ from slackwater.spark_sink.output.iceberg.snapshots import (
 )
 from slackwater.spark_sink.output.iceberg.store_io import store_options
 from slackwater.spark_sink.output.iceberg.table_place import TablePlace, location_of
-from slackwater.spark_sink.output.table_commits import require_columns
+from slackwater.spark_sink.output.table_commits import TableCommits, require_columns
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyspark.sql import SparkSession
 
-_TRIES: Final = 20
 # The time for which a catalog's credentials are used.
 _CREDENTIALS_S: Final = 600.0
 
 
-class OwnedTable:
+class OwnedTable(TableCommits):
     """A table as a process knows it; see TableCommits.
 
     Args:
@@ -65,17 +63,13 @@ class OwnedTable:
         *,
         has_lines: bool = True,
     ) -> None:
-        self.path = place.name
-        self.application = application
-        self.properties: Mapping[str, str] = dict(properties or {})
+        super().__init__(place.name, application, properties, has_lines=has_lines)
         self._place = place
-        self._has_lines = has_lines
         self._catalog: Catalog | None = None
         # The table as this process left it; None if it may have changed since.
         self._table: Table | None = None
         # None before this process took the table over, and without a table.
         self._owner: str | None = None
-        self._line: str | None = None
         self._columns = pa.schema([])
         self._loaded_s = 0.0
         self._versions: dict[str, int | None] = {}
@@ -136,15 +130,6 @@ class OwnedTable:
         table = self.table
         return {} if table is None else store_options(table.io.properties)
 
-    def take_over(self) -> None:
-        """Let no former owner commit any more; see TableCommits."""
-        retrying = Retrying(
-            retry=retry_if_exception_type(PublishError),
-            stop=stop_after_attempt(_TRIES),
-            reraise=True,
-        )
-        retrying(self._load_and_own)
-
     def open(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """Check the table's columns, and create it if it was missing; see TableCommits."""
         if not self.is_owner:
@@ -178,15 +163,6 @@ class OwnedTable:
                 last_of(table.metadata, application, self.application)
             )
         return self._versions[application]
-
-    def has_committed(self, application: str, version: int) -> bool:
-        """Return whether an application has committed a version or a later one."""
-        latest = self.last_version(application)
-        return latest is not None and latest >= version
-
-    def last_line(self) -> str | None:
-        """Return the watermark log's line of the last epoch before; see TableCommits."""
-        return self._line
 
     def _add_snapshot(
         self,

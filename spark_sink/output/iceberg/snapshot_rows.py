@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from slackwater.spark_sink.java import map_in_arrow
-from slackwater.spark_sink.output.deleted_rows import without
 from slackwater.spark_sink.output.file_writer import parse_schema, schema_text
 from slackwater.spark_sink.output.iceberg.columns import columns_of_files
 from slackwater.spark_sink.output.iceberg.file_rows import (
@@ -18,6 +17,7 @@ from slackwater.spark_sink.output.iceberg.file_rows import (
     rows_of_file,
 )
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO, files_of
+from slackwater.spark_sink.output.rows_of_files import without
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

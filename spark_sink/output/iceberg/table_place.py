@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog, load_catalog, rest
+from pyiceberg.io import FileIO
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.config import Config
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
-from slackwater.spark_sink.output.iceberg.rest_catalog import RestCatalog
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.small_files import without_scheme
@@ -42,6 +43,20 @@ _DATABASES: Final[Mapping[str, str]] = {
     "jdbc:postgresql:": "postgresql+psycopg:",
 }
 _IO: Final = f"{StoreIO.__module__}.{StoreIO.__qualname__}"
+
+
+class RestCatalog(rest.RestCatalog):
+    """A REST catalog, whose tables have StoreIO.
+
+    A catalog may name another FileIO for each table, as Nessie does.
+    """
+
+    def _load_file_io(
+        self,
+        properties: Mapping[str, str] = EMPTY_DICT,
+        location: str | None = None,  # noqa: ARG002 - it has one for all
+    ) -> FileIO:
+        return StoreIO({**self.properties, **properties})
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,5 @@
 
 - driver_access: creates, alters, appends to and merges into a managed table; delta_access and
   iceberg_access have the differences.
-- delta_version, iceberg_version: the files of a version that an epoch is merged into.
 - delta_rows: the rows of a version of a Delta table, read by tasks; delta_history: its commits.
 """

@@ -2,21 +2,104 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
 
 from slackwater.spark_sink.errors import ObjectStoreError
-from slackwater.spark_sink.output.iceberg.columns import data_file
-from slackwater.spark_sink.output.iceberg.file_rows import UnreadableFileError
+from slackwater.spark_sink.output.iceberg.columns import columns_of_files, data_file
+from slackwater.spark_sink.output.iceberg.file_rows import (
+    UnreadableFileError,
+    deleted_positions,
+    opened,
+    rows_of_file,
+)
 from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
 from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
+from slackwater.spark_sink.output.iceberg.rewrite import data_file_of, write_deletes
+from slackwater.spark_sink.output.iceberg.store_io import files_of
 from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess, MakeMerge
-from slackwater.spark_sink.tables.by_driver.iceberg_version import IcebergVersion
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import FileScanTask, Table
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+# Version 1 has no delete files.
+_WITH_DELETES: Final = 2
+
+
+class IcebergVersion:
+    """One snapshot, and the changes to its files.
+
+    Args:
+        table: as it was loaded.
+
+    Attributes:
+        files: the snapshot's.
+        schema: the columns of new files.
+        removed: files that are no longer the table's.
+        deletes: new delete files.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.schema = columns_of_files(table)
+        self.removed: list[IcebergFile] = []
+        self.deletes: list[IcebergFile] = []
+        self.files = [_File(self, task) for task in table.scan().plan_files()]
+
+
+class _File:
+    """A MergedFile of an Iceberg table."""
+
+    def __init__(self, version: IcebergVersion, task: FileScanTask) -> None:
+        self._version = version
+        self._file = task.file
+        self._deletes = list(task.delete_files)
+        self._files = files_of(version.table)
+        self.size = task.file.file_size_in_bytes
+        self.may_be_marked = version.table.format_version >= _WITH_DELETES and all(
+            map(data_file_of, self._deletes)
+        )
+
+    @property
+    def rows(self) -> int:
+        return int(self._file.record_count)
+
+    def deleted_positions(self) -> pa.Array | None:
+        deletes = [(d.file_path, d.file_size_in_bytes) for d in self._deletes]
+        return deleted_positions(self._files, deletes, self._file.file_path)
+
+    def bounds(self, column: str) -> tuple[int, int] | None:
+        field = self._version.table.schema().find_field(column)
+        kind: Any = field.field_type
+        lower, upper = (
+            None if bounds is None else bounds.get(field.field_id)
+            for bounds in (self._file.lower_bounds, self._file.upper_bounds)
+        )
+        if lower is None or upper is None:
+            return None
+        least: Any = from_bytes(kind, lower)
+        greatest: Any = from_bytes(kind, upper)
+        return (least, greatest) if type(least) is int and type(greatest) is int else None
+
+    def read(self, columns: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
+        first = 0
+        with opened(self._files, self._file.file_path, self.size) as source:
+            for rows in rows_of_file(source, columns):
+                yield first, rows
+                first += rows.num_rows
+
+    def replace(self) -> None:
+        self._version.removed += [self._file, *filter(data_file_of, self._deletes)]
+
+    def mark(self, deleted: pa.Array) -> None:
+        self._version.removed += self._deletes
+        self._version.deletes.append(write_deletes(self._version.table, self._file, deleted))
 
 
 class IcebergAccess(DriverAccess):

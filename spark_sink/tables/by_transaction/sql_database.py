@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from threading import RLock
 from typing import Any, ClassVar, Final
@@ -19,14 +19,18 @@ class SqlDatabase(ABC):
     Several threads may use it; a transaction is of all of them.
 
     Attributes:
+        kind: the name of such databases, for messages.
         snapshot_begin: the statement that begins a transaction whose queries see one moment.
     """
 
+    kind: ClassVar[str]
     snapshot_begin: ClassVar[str] = "BEGIN"
 
     def __init__(self) -> None:
         self._lock: Final = RLock()
         self._is_begun = False
+        # The driver's.
+        self._connection: Any = None
 
     @abstractmethod
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -45,10 +49,61 @@ class SqlDatabase(ABC):
     def batches(self, query: str, *values: Any) -> AbstractContextManager[pa.RecordBatchReader]:
         """Provide the rows of a query, as they come; see run()."""
 
-    @property
     @abstractmethod
+    def _connect(self) -> Any:
+        """Return a new connection of the driver's."""
+
+    @abstractmethod
+    def _driver_error(self) -> type[Exception]:
+        """Return the root of the driver's errors, which is imported when there is one."""
+
+    @abstractmethod
+    def _translated(self, error: Any) -> DatabaseError | PublishError:
+        """Return an error of the driver's as ours, after close() if the connection may be lost."""
+
+    @property
     def is_open(self) -> bool:
         """Whether there is a connection."""
+        return self._connection is not None
+
+    @contextmanager
+    def _connected(self, connect: Callable[[], Any] | None = None) -> Iterator[Any]:
+        """Provide the connection, and turn errors inside into ours.
+
+        Args:
+            connect: opens it, if it is not to be as _connect() does.
+        """
+        with self._lock:
+            if self._connection is None and self._is_begun:
+                # Another one would commit each statement by itself.
+                raise PublishError(f"{self.kind}: the transaction's connection was lost.")
+            try:
+                if self._connection is None:
+                    self._connection = (connect or self._connect)()
+                yield self._connection
+            except PublishError:
+                self.close()
+                raise
+            except self._driver_error() as error:
+                raise self._translated(error) from error
+
+    def close(self) -> None:
+        """Close the connection; the next statement opens another one."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _as_they_come(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """Return the rows of a query; that they end in the middle is no error of the driver's."""
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from reader
+            except (OSError, pa.ArrowException) as error:
+                raise PublishError(f"{self.kind}: {' '.join(str(error).split())}.") from error
+
+        return pa.RecordBatchReader.from_batches(reader.schema, rows())
 
     @contextmanager
     def transaction(self, *, is_alone: bool = False) -> Iterator[None]:
@@ -91,22 +146,6 @@ class SqlDatabase(ABC):
                 with suppress(DatabaseError, PublishError):
                     self.run("ROLLBACK")
             self._is_begun = False
-
-
-def as_they_come(reader: pa.RecordBatchReader, database: str) -> Iterator[pa.RecordBatch]:
-    """Yield rows of a query; the driver's errors are not its own here.
-
-    Args:
-        reader: the rows.
-        database: the kind of database, for the message.
-
-    Raises:
-        PublishError: they end in the middle.
-    """
-    try:
-        yield from reader
-    except (OSError, pa.ArrowException) as error:
-        raise PublishError(f"{database}: {' '.join(str(error).split())}.") from error
 
 
 def one(rows: Sequence[tuple[Any, ...]]) -> Any:

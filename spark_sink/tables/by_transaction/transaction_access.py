@@ -17,6 +17,7 @@ from slackwater.spark_sink.tables.by_transaction.names import TableAddress, iden
 from slackwater.spark_sink.tables.by_transaction.row_merge import RowMerge, staged_rows
 from slackwater.spark_sink.tables.by_transaction.transaction_log import TransactionLog
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, DatabaseAccess
+from slackwater.spark_sink.tables.mirror_merge import merge_fields
 from slackwater.spark_sink.tables.table_access import schema_of_columns
 from slackwater.spark_sink.tables.table_changes import (
     SOURCE_TABLE_PROPERTY,
@@ -159,7 +160,13 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
             rows, names = staged_rows(rows)
             staged = self._staged(rows.to_reader())
         merge = RowMerge(
-            self.name, staged, names, columns, policy, has_nulls, self._casts, self.deletes_apart
+            self.name,
+            **merge_fields(columns, policy),
+            deletes_apart=self.deletes_apart,
+            staged=staged,
+            names=names,
+            has_null_keys=has_nulls,
+            casts=self._casts,
         )
         for statement in merge.statements():
             self._run(statement)

@@ -201,7 +201,7 @@ class BigQueryAccess(DatabaseAccess):
     def _insert(self, rows: pa.Table) -> None:
         """Stage rows of a scan's chunk, for the transaction that inserts them."""
         staged = self._stage(rows)
-        self._log.merge(TableMerge(self._id, rows.column_names, staged, is_insertion=True))
+        self._log.merge(TableMerge(self._id, rows.column_names, staged=staged, is_insertion=True))
 
     def _stage(self, rows: pa.Table) -> StagedRows:
         """Append rows to the table for rows of their columns on their way to this one."""

@@ -1,7 +1,6 @@
 """The merge of staged rows into a mirror, as SQL of BigQuery's.
 
-The effect on each row is that of row_merges.merged_rows. BigQuery's documentation: "MERGE
-statement", "Multi-statement transactions".
+BigQuery's documentation: "MERGE statement", "Multi-statement transactions".
 """
 
 from __future__ import annotations
@@ -9,23 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.spark_sink.sql.columns import Column
+from slackwater.spark_sink.tables.mirror_merge import MirrorMerge, merge_fields
 from slackwater.spark_sink.tables.row_merges.row_changes import (
-    CHANGED_AT,
     COMMIT_TIMESTAMP,
     IS_CHANGED,
     IS_DELETED,
-    IS_MARKED_DELETED,
     IS_WHOLE,
     LATEST,
 )
 from slackwater.spark_sink.tables.table_changes import MergePolicy
-from slackwater.timestamp import datetime_to_us
 
 # Of staged rows: the names of the columns that the changes have a value of, and their merge.
 _CHANGED: Final = f"{LATEST}changed_columns"
@@ -55,42 +52,73 @@ class StagedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class TableMerge:
-    """The merge of an epoch, or of a scan's chunk, into one mirror.
+class TableMerge(MirrorMerge):
+    """The MirrorMerge of an epoch, or of a scan's chunk, into one mirror.
 
     Attributes:
-        target: the mirror's id.
-        columns: those of the staged rows that the mirror has.
         staged: the rows; None for a merge without rows.
         is_insertion: the staged rows are the mirror's, and new.
-        key: the key's columns.
-        updated: the columns that an update sets.
-        absent: the columns whose earlier values are gone.
-        are_kept: a deleted row stays, marked as deleted.
-        cleared_at_us: rows that are not staged are deleted as of this time, in microseconds; None
-            if they stay.
         has_plain_keys: no key has a part that is not equal to itself, NULL or NaN.
         bounds: the least and the greatest value of the key's first column, by which BigQuery leaves
             out parts of the mirror; None if they are no integers.
     """
 
-    target: str
-    columns: Sequence[str]
-    staged: StagedRows | None
+    staged: StagedRows | None = None
     is_insertion: bool = False
-    key: Sequence[str] = ()
-    updated: Sequence[str] = ()
-    absent: Sequence[str] = ()
-    are_kept: bool = False
-    cleared_at_us: int | None = None
     has_plain_keys: bool = False
     bounds: Sequence[int] | None = None
+    not_matched: ClassVar[str] = "WHEN NOT MATCHED BY TARGET"
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> TableMerge:
         """Return the merge of which asdict() has made fields."""
         staged = fields["staged"]
         return cls(**{**fields, "staged": None if staged is None else StagedRows(**staged)})
+
+    def statements(self) -> list[str]:
+        """Return the statements of the merge, or of the insertion; see MirrorMerge."""
+        if self.staged is None or not self.is_insertion:
+            return MirrorMerge.statements(self)
+        names, rows = ", ".join(map(_name, self.columns)), _rows(self.staged)
+        return [f"INSERT INTO {self._mirror} ({names}) SELECT {names} FROM {rows}"]
+
+    @property
+    def _mirror(self) -> str:
+        return _name(self.target)
+
+    def _matches(self) -> list[tuple[str, str]]:
+        """Return the staged rows, and when a row is the one of a key; see MirrorMerge.
+
+        NULL is equal to NULL, and NaN to NaN. BigQuery joins by equality only, of an expression
+        from each side.
+        """
+        if self.staged is None:
+            return []
+        if self.has_plain_keys and self.key:
+            equal = [f"{_of('t', name)} = {_of('s', name)}" for name in self.key]
+            if self.bounds is not None:
+                least, greatest = self.bounds
+                equal.append(f"{_of('t', self.key[0])} BETWEEN {least} AND {greatest}")
+            on = " AND ".join(equal)
+        elif self.key:
+            t, s = (f"STRUCT({', '.join(_of(side, name) for name in self.key)})" for side in "ts")
+            on = f"TO_JSON_STRING({t}) = TO_JSON_STRING({s})"
+        else:
+            # A table without a key has at most one row, and so have its changes.
+            on = "(TO_JSON_STRING(t) IS NULL) = (TO_JSON_STRING(s) IS NULL)"
+        return [(f"(SELECT * FROM {_rows(self.staged)}) AS s", on)]
+
+    def _name(self, column: str) -> str:
+        return _name(column)
+
+    def _staged(self, name: str) -> str:
+        return _of("s", name)
+
+    def _is_changed(self, column: str) -> str:
+        return f"{_of('s', IS_WHOLE)} OR {_text(column)} IN UNNEST({_of('s', _CHANGED)})"
+
+    def _time(self, time_us: int) -> str:
+        return f"TIMESTAMP_MICROS({time_us})"
 
 
 def table_merge(
@@ -108,18 +136,13 @@ def table_merge(
         columns: the columns of the rows, which the mirror has.
         policy: for deleted and unchanged rows.
     """
-    cleared = policy.cleared_at
-    key = [column.name for column in columns if column.is_key]
+    fields = merge_fields(columns, policy)
+    key = fields["key"]
     is_plain = rows is not None and all(_is_plain(rows.column(name)) for name in key)
     return TableMerge(
         target,
-        [column.name for column in columns],
-        staged,
-        key=key,
-        updated=[column.name for column in columns if column.is_set_by_update],
-        absent=[column.name for column in columns if column.absent_at is not None],
-        are_kept=policy.are_kept,
-        cleared_at_us=None if cleared is None else datetime_to_us(cleared),
+        **fields,
+        staged=staged,
         has_plain_keys=is_plain,
         bounds=_bounds(rows.column(key[0])) if rows is not None and key and is_plain else None,
     )
@@ -189,7 +212,7 @@ def transaction(
     """
     time, name = f"TIMESTAMP_MICROS({low_watermark_us})", _text(pipeline)
     late = [step for merge in merges if is_late for step in _all_staged(merge)]
-    steps = [*late, *(step for merge in merges for step in _merged(merge))]
+    steps = [*late, *(step for merge in merges for step in merge.statements())]
     is_new = f"COALESCE(MAX(low_watermark) < {time}, TRUE)"
     if chunk is not None:
         is_new += f" AND COUNTIF(chunk = {_text(chunk)}) = 0"
@@ -231,7 +254,7 @@ def in_transactions(merges: Sequence[TableMerge]) -> list[list[TableMerge]]:
     steps: list[list[TableMerge]] = [[]]
     length = 0
     for merge in merges:
-        size = sum(map(len, (*_all_staged(merge), *_merged(merge))))
+        size = sum(map(len, (*_all_staged(merge), *merge.statements())))
         if steps[-1] and (len(steps[-1]) == TABLES_MAX or length + size > _TEXT_MAX):
             steps.append([])
             length = 0
@@ -255,86 +278,6 @@ def _rows(staged: StagedRows) -> str:
         f"{_name(staged.table)} WHERE {_name(_MERGE)} = {_text(staged.merge)}"
         f" AND {_name(STAGED_AT)} = TIMESTAMP_MICROS({staged.at_us})"
     )
-
-
-def _merged(merge: TableMerge) -> list[str]:
-    """Return the statements of a merge: of rows that are not staged, and of those that are."""
-    if merge.staged is None:
-        return _others(merge, "TRUE")
-    rows = _rows(merge.staged)
-    if merge.is_insertion:
-        names = ", ".join(map(_name, merge.columns))
-        return [f"INSERT INTO {_name(merge.target)} ({names}) SELECT {names} FROM {rows}"]
-    staged = f"(SELECT * FROM {rows}) AS s"
-    is_deleted = _of("s", IS_DELETED)
-    inserts = {name: _of("s", name) for name in merge.columns} | _marked(merge)
-    updates = {name: _updated(merge, name) for name in merge.updated} | _marked(merge)
-    clauses = [f"MERGE {_name(merge.target)} AS t USING {staged} ON {_on(merge)}"]
-    if not merge.are_kept:
-        clauses.append(f"WHEN MATCHED AND {is_deleted} THEN DELETE")
-    if updates:
-        clauses.append(f"WHEN MATCHED THEN UPDATE {_set(updates)}")
-    condition = "" if merge.are_kept else f" AND NOT {is_deleted}"
-    clauses.append(
-        f"WHEN NOT MATCHED BY TARGET{condition} THEN"
-        f" INSERT ({', '.join(map(_name, inserts))}) VALUES ({', '.join(inserts.values())})"
-    )
-    unstaged = f"NOT EXISTS (SELECT 1 FROM {staged} WHERE {_on(merge)})"
-    return [*_others(merge, unstaged), "\n".join(clauses)]
-
-
-def _on(merge: TableMerge) -> str:
-    """Return when a row is the one of a key: NULL is equal to NULL, and NaN to NaN.
-
-    BigQuery joins by equality only, of an expression from each side.
-    """
-    if merge.has_plain_keys and merge.key:
-        equal = [f"{_of('t', name)} = {_of('s', name)}" for name in merge.key]
-        if merge.bounds is not None:
-            least, greatest = merge.bounds
-            equal.append(f"{_of('t', merge.key[0])} BETWEEN {least} AND {greatest}")
-        return " AND ".join(equal)
-    if not merge.key:
-        # A table without a key has at most one row, and so have its changes.
-        return "(TO_JSON_STRING(t) IS NULL) = (TO_JSON_STRING(s) IS NULL)"
-    t, s = (f"STRUCT({', '.join(_of(side, name) for name in merge.key)})" for side in "ts")
-    return f"TO_JSON_STRING({t}) = TO_JSON_STRING({s})"
-
-
-def _updated(merge: TableMerge, name: str) -> str:
-    new, old = _of("s", name), _of("t", name)
-    is_new = f"{_of('s', IS_WHOLE)} OR {_text(name)} IN UNNEST({_of('s', _CHANGED)})"
-    if merge.are_kept:
-        is_new = f"NOT {_of('s', IS_DELETED)} AND ({is_new})"
-    if name in merge.absent:
-        old = f"IF({_of('s', IS_DELETED)}, {old}, NULL)"
-    return f"IF({is_new}, {new}, {old})"
-
-
-def _marked(merge: TableMerge) -> dict[str, str]:
-    if not merge.are_kept:
-        return {}
-    return {
-        IS_MARKED_DELETED: _of("s", IS_DELETED),
-        CHANGED_AT: _of("s", COMMIT_TIMESTAMP),
-    }
-
-
-def _others(merge: TableMerge, condition: str) -> list[str]:
-    """Return the statement for rows that are not staged; none if they stay as they are."""
-    target, cleared_us = f"{_name(merge.target)} AS t", merge.cleared_at_us
-    if cleared_us is not None and not merge.are_kept:
-        return [f"DELETE FROM {target} WHERE {condition}"]
-    sets = dict.fromkeys(merge.absent, "NULL")
-    if cleared_us is not None:
-        is_marked, at = _of("t", IS_MARKED_DELETED), _of("t", CHANGED_AT)
-        at = f"IF({is_marked}, {at}, TIMESTAMP_MICROS({cleared_us}))"
-        sets = {CHANGED_AT: at, IS_MARKED_DELETED: "TRUE"}
-    return [f"UPDATE {target} {_set(sets)} WHERE {condition}"] if sets else []
-
-
-def _set(values: Mapping[str, str]) -> str:
-    return "SET " + ", ".join(f"{_name(name)} = {value}" for name, value in values.items())
 
 
 def _of(side: str, name: str) -> str:

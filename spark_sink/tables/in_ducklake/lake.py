@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from slackwater.spark_sink.errors import DuckLakeError, PublishError
 from slackwater.spark_sink.tables.by_transaction.names import literal
-from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase, as_they_come
+from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
 from slackwater.spark_sink.tables.in_ducklake.address import LakeAddress
 from slackwater.spark_sink.tables.in_ducklake.lake_files import ROOT, LakeFiles
 from slackwater.spark_sink.tables.in_postgresql.address import connection_url
@@ -49,18 +49,14 @@ class Lake(SqlDatabase):
         is_made: it is made if it is not there.
     """
 
+    kind = "DuckLake"
+
     def __init__(self, address: LakeAddress, application: str, *, is_made: bool = False) -> None:
         super().__init__()
         self._is_made = is_made
         self._address = address
         self._files = LakeFiles(address.files, address.options)
         self._application = application
-        self._connection: DuckDBPyConnection | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a connection."""
-        return self._connection is not None
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement, and return its rows; see SqlDatabase."""
@@ -73,9 +69,7 @@ class Lake(SqlDatabase):
         """Provide the rows of a query, as they come; see SqlDatabase."""
         with self._connected() as connection:
             result = connection.execute(query, list(values) or None)
-            reader = result.to_arrow_reader(_ROWS_AT_ONCE)
-            rows = as_they_come(reader, "DuckLake")
-            yield pa.RecordBatchReader.from_batches(reader.schema, rows)
+            yield self._as_they_come(result.to_arrow_reader(_ROWS_AT_ONCE))
 
     def run_with(
         self, statement: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema
@@ -134,29 +128,17 @@ class Lake(SqlDatabase):
         with self._connected() as connection:
             return connection.execute(f"SELECT * FROM {table} LIMIT 0").to_arrow_table().schema
 
-    @contextmanager
-    def _connected(
-        self, connect: Callable[[], DuckDBPyConnection] | None = None
-    ) -> Iterator[DuckDBPyConnection]:
+    def _driver_error(self) -> type[Exception]:
         import duckdb
 
-        with self._lock:
-            if self._connection is None and self._is_begun:
-                # Another one would commit each statement by itself.
-                raise PublishError("DuckLake: the transaction's connection was lost.")
-            try:
-                if self._connection is None:
-                    self._connection = (connect or self._connect)()
-                yield self._connection
-            except PublishError:
-                self.close()
-                raise
-            except duckdb.Error as error:
-                message = f"DuckLake: {' '.join(str(error).split()).rstrip('.')}."
-                if _is_refused(error, message):
-                    raise DuckLakeError(message) from error
-                self.close()
-                raise PublishError(message) from error
+        return duckdb.Error
+
+    def _translated(self, error: Any) -> DuckLakeError | PublishError:
+        message = f"{self.kind}: {' '.join(str(error).split()).rstrip('.')}."
+        if _is_refused(error, message):
+            return DuckLakeError(message)
+        self.close()
+        return PublishError(message)
 
     def _connect(self) -> DuckDBPyConnection:
         if not self._address.is_in_postgresql:
@@ -247,9 +229,9 @@ class Lake(SqlDatabase):
     def close(self) -> None:
         """Close the connection; the next statement opens another one."""
         with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+            was_open = self.is_open
+            super().close()
+            if was_open:
                 self._spilled.cleanup()
 
 

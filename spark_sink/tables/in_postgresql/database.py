@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from slackwater.spark_sink.errors import PostgresqlError, PublishError
 from slackwater.spark_sink.tables.by_transaction.names import TableAddress
-from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase, as_they_come
+from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
 from slackwater.spark_sink.tables.in_postgresql.address import connection_url
 
 if TYPE_CHECKING:
@@ -60,17 +60,12 @@ class Database(SqlDatabase):
         application: names the connection to the server.
     """
 
+    kind = "PostgreSQL"
     snapshot_begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
     def __init__(self, path: str, application: str) -> None:
         super().__init__()
         self._url = connection_url(path, application)
-        self._connection: Connection | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a connection."""
-        return self._connection is not None
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement, and return its rows; see SqlDatabase."""
@@ -83,9 +78,7 @@ class Database(SqlDatabase):
         """Provide the rows of a query, as they come; see run()."""
         with self._cursor() as cursor:
             cursor.execute(query, list(values) or None)
-            reader = cursor.fetch_record_batch()
-            rows = as_they_come(reader, "PostgreSQL")
-            yield pa.RecordBatchReader.from_batches(reader.schema, rows)
+            yield self._as_they_come(cursor.fetch_record_batch())
 
     def copy(self, table: TableAddress, rows: pa.RecordBatchReader) -> None:
         """Append rows to a table, by COPY; see run()."""
@@ -99,24 +92,8 @@ class Database(SqlDatabase):
 
     @contextmanager
     def _cursor(self) -> Iterator[Cursor]:
-        from adbc_driver_manager import Error
-
-        with self._lock:
-            if self._connection is None and self._is_begun:
-                # Another one would commit each statement by itself.
-                raise PublishError("PostgreSQL: the transaction's connection was lost.")
-            try:
-                if self._connection is None:
-                    self._connection = self._connect()
-                with closing(self._connection.cursor()) as cursor:
-                    yield cursor
-            except PublishError:
-                self.close()
-                raise
-            except Error as error:
-                if error.sqlstate is None:
-                    self.close()
-                raise _translated(error) from error
+        with self._connected() as connection, closing(connection.cursor()) as cursor:
+            yield cursor
 
     def _connect(self) -> Connection:
         from adbc_driver_postgresql import dbapi
@@ -127,21 +104,18 @@ class Database(SqlDatabase):
                 cursor.execute(statement)
         return connection
 
-    def close(self) -> None:
-        """Close the connection; the next statement opens another one."""
-        with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+    def _driver_error(self) -> type[Exception]:
+        from adbc_driver_manager import Error
 
+        return Error
 
-def _translated(error: Any) -> PostgresqlError | PublishError:
-    """Return an error of the driver's as ours."""
-    message = " ".join(str(error).split())
-    state = error.sqlstate
-    if state is None:
-        is_refused = bool(REFUSED.search(message))
-    else:
-        is_refused = state[:2] not in _PASSING and state not in _PASSING_TOO
-    kind = PostgresqlError if is_refused else PublishError
-    return kind(f"PostgreSQL: {message.rstrip('.')}.", _ADVICE.get(state or "", ""))
+    def _translated(self, error: Any) -> PostgresqlError | PublishError:
+        message = " ".join(str(error).split())
+        state = error.sqlstate
+        if state is None:
+            self.close()
+            is_refused = bool(REFUSED.search(message))
+        else:
+            is_refused = state[:2] not in _PASSING and state not in _PASSING_TOO
+        kind = PostgresqlError if is_refused else PublishError
+        return kind(f"{self.kind}: {message.rstrip('.')}.", _ADVICE.get(state or "", ""))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.spark_sink.output.deleted_rows import are_deleted
+from slackwater.spark_sink.output.rows_of_files import are_deleted
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows
 from slackwater.spark_sink.tables.row_merges.corrections import with_corrections

@@ -389,7 +389,7 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 LIMITED = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 2_048))
-from slackwater.commands.descriptor_limit import raise_descriptor_limit
+from slackwater.commands.run import raise_descriptor_limit
 raise_descriptor_limit()
 raise_descriptor_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))

@@ -23,7 +23,7 @@ def billed_mb(tables: int) -> int:
         TableMerge(
             f"p.d.t{number}",
             ["Id", "Name"],
-            StagedRows(f"p.d.s{number}", "this", 1, 1),
+            staged=StagedRows(f"p.d.s{number}", "this", 1, 1),
             key=["Id"],
             updated=["Name"],
             has_plain_keys=True,

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import Origin, dumps
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions, Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.envelopes.values import null_object_converter
 from slackwater.spark_sink.sql.table_shape import TableShape

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import Message
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions, Message
 from slackwater.spark_sink.envelopes.registry import envelopes
 from tests.support.row_changes import (
     BIKE,

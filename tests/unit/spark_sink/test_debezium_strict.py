@@ -22,8 +22,7 @@ from slackwater.spark_sink.connect.converter import Converter
 from slackwater.spark_sink.connect.messages import ConnectMessages
 from slackwater.spark_sink.connect.protobuf import PROTOBUF_CONVERTER, proto_name, proto_text
 from slackwater.spark_sink.envelopes.debezium import Debezium
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import table_topic
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions, table_topic
 from slackwater.spark_sink.errors import ColumnNameError
 from slackwater.spark_sink.sql.table_shape import TableShape
 from tests.support.debezium_connector import (

@@ -15,9 +15,8 @@ import pytest
 
 from slackwater.spark_sink.avro.schemas import TableSchema, key_schema, value_schema
 from slackwater.spark_sink.avro.wire_format import RegistryEncoder, SchemaIds, for_avro
-from slackwater.spark_sink.envelopes.enriched_schema import enriched_schemas
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import Message, dumps
+from slackwater.spark_sink.envelopes.enriched import enriched_schemas
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions, Message, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
 from tests.support.row_changes import (
     BIKE,

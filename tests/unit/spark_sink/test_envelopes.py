@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions
-from slackwater.spark_sink.envelopes.message import Message, Origin, dumps
+from slackwater.spark_sink.envelopes.envelope import EnvelopeOptions, Message, Origin, dumps
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.envelopes.values import json_converter, row_values
 from slackwater.spark_sink.sql.table_shape import TableShape

@@ -15,9 +15,8 @@ from slackwater.config.sinks import make_sink
 from slackwater.errors import SettingsError
 from slackwater.spark_sink.errors import ColumnNameError, PartialRowError, SinkError
 from slackwater.spark_sink.output.maintenance import MaintenancePolicy
-from slackwater.spark_sink.sinks.changelog import ChangelogSettings
+from slackwater.spark_sink.sinks.changelog import ChangelogSettings, FileChangelog
 from slackwater.spark_sink.sinks.envelope_settings import EnvelopeSettings
-from slackwater.spark_sink.sinks.file_changelog import FileChangelog
 from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.message_sink import MessageSink
 from slackwater.spark_sink.sinks.mirrors import MirrorSettings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.spark_sink.envelopes.message import table_topic
+from slackwater.spark_sink.envelopes.envelope import table_topic
 from slackwater.spark_sink.errors import TableNameError
 from slackwater.spark_sink.kafka.topics import KafkaTopics
 from slackwater.spark_sink.table_names import plain_name, table_of, view_names

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from slackwater.spark_sink.tables.in_bigquery.time_travel import Mark, time_of
+from slackwater.spark_sink.tables.in_bigquery.marks import Mark, time_of
 
 SECOND = 1_000_000
 

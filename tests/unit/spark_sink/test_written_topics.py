@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.spark_sink.messaging.written_topics import WrittenTopics
+from slackwater.spark_sink.messaging.topics import WrittenTopics
 from tests.support.file_places import FilePlace, InMemory, OnDisk, Steps
 
 # As long as Kafka has them, and with marks by which files are hidden.

@@ -1,4 +1,4 @@
-"""Rows of a file whose positions are marked as deleted."""
+"""Rows as files have them, without deleted ones, in the columns that their table has."""
 
 from __future__ import annotations
 
@@ -33,3 +33,19 @@ def without(rows: Rows, first: int, deleted: pa.Array | None) -> Rows:
     if deleted is None:
         return rows
     return rows.filter(pc.invert(are_deleted(first, rows.num_rows, deleted)))
+
+
+def in_columns(rows: Rows, columns: pa.Schema) -> Rows:
+    """Return rows in some columns; those that they lack are NULL.
+
+    Raises:
+        pyarrow.ArrowException: a value is not of its column's type.
+    """
+    arrays = [
+        rows.column(column.name).cast(column.type)
+        if column.name in rows.schema.names
+        else pa.nulls(rows.num_rows, column.type)
+        for column in columns
+    ]
+    made: Rows = type(rows).from_arrays(arrays, schema=columns)
+    return made
