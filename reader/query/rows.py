@@ -51,7 +51,7 @@ class _Batch:
 
     @cached_property
     def falls(self) -> Ints:
-        """How many of the rows before a row were committed before the one before them."""
+        """Numbers for each row: of rows before it that were committed before their predecessor."""
         return _sums(self.commit_us[1:] < self.commit_us[:-1])
 
     @cached_property
@@ -65,6 +65,7 @@ class _Transactions:
     """The transactions of a batch's partitions, each checked against what Spanner states.
 
     Attributes:
+        is_start: a flag for each row, True if one begins with it; and one more, for the end.
         starts: the rows with which one begins, ascending.
         broken: how many of the rows before a row contradict the one before them.
         is_last: a flag for each row, True if it ends its transaction in its partition.
@@ -74,6 +75,7 @@ class _Transactions:
         shared: those that lie in several partitions, ascending.
     """
 
+    is_start: Flags
     starts: Ints
     broken: Ints
     is_last: Flags
@@ -98,9 +100,9 @@ def _transactions_of(batch: pa.RecordBatch, commit_us: Ints, begins: Ints) -> _T
         | (goes_on & ~rises)
         | (is_last[:-1] == goes_on)
     )
-    is_start = np.concatenate(([True], ~goes_on))
-    is_start[begins[begins < batch.num_rows]] = True
-    starts = np.flatnonzero(is_start)
+    is_start = np.concatenate(([True], ~goes_on, [True]))
+    is_start[begins] = True
+    starts = np.flatnonzero(is_start[:-1])
     counts = np.diff(starts, append=batch.num_rows)
     stated, partitions = (
         np.asarray(batch.column(f"number_of_{what}_in_transaction"))[starts]
@@ -108,6 +110,7 @@ def _transactions_of(batch: pa.RecordBatch, commit_us: Ints, begins: Ints) -> _T
     )
     is_miscounted = (partitions == 1) & (counts != stated)
     return _Transactions(
+        is_start=is_start,
         starts=starts,
         broken=_sums(broken),
         is_last=is_last,
@@ -192,24 +195,27 @@ class Rows:
             None if the rows break a promise of the change stream, or are not whole transactions: in
             order of commit timestamp and record_sequence, each complete in the partition.
         """
-        found = self._whole.transactions
-        first, after = np.searchsorted(found.starts, (self.begin, self.end))
+        transactions = self._whole.transactions
+        first, after = np.searchsorted(transactions.starts, (self.begin, self.end))
         is_whole = (
-            found.broken[self.end] == found.broken[self.begin + 1]
-            and found.is_last[self.end - 1]
-            and found.starts[first] == self.begin
-            and (after == len(found.starts) or found.starts[after] == self.end)
-            and found.miscounted[after] == found.miscounted[first]
+            transactions.broken[self.end] == transactions.broken[self.begin + 1]
+            and transactions.is_last[self.end - 1]
+            and transactions.is_start[self.begin]
+            and transactions.is_start[self.end]
+            and transactions.miscounted[after] == transactions.miscounted[first]
         )
         if not is_whole:
             return None
-        begin, end = np.searchsorted(found.shared, (first, after))
-        return map(self._shared, found.shared[begin:end].tolist())
+        begin, end = np.searchsorted(transactions.shared, (first, after))
+        return map(self._shared, transactions.shared[begin:end].tolist())
 
     def _shared(self, number: int) -> SharedTransaction:
-        found, row = self._whole.transactions, int(self._whole.transactions.starts[number])
+        transactions = self._whole.transactions
+        row = int(transactions.starts[number])
         return SharedTransaction(
             self._whole.batch.column("server_transaction_id")[row].as_py(),
             int(self._whole.commit_us[row]),
-            *(int(column[number]) for column in (found.counts, found.stated, found.partitions)),
+            int(transactions.counts[number]),
+            int(transactions.stated[number]),
+            int(transactions.partitions[number]),
         )

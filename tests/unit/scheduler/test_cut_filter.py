@@ -27,7 +27,9 @@ def rows(records: list[DataChangeRecord]) -> Rows:
     before, after = records[-2:], records[-1:] + records[:1]
     batch = data_columns([*before, *records, *after])
     begin, end = len(before), len(before) + len(records)
-    return Rows.of(batch, np.array([0, begin, end])).part(begin, end)
+    # A part may also begin in the middle of a partition's rows.
+    begins = [begin, end] if len(records) % 2 else []
+    return Rows.of(batch, np.array([0, *begins])).part(begin, end)
 
 
 def audited(plan: Plan, batches: list[list[DataChangeRecord]], *, by_column: bool) -> TaskCounts:
