@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,22 +23,27 @@ from tests.unit.scheduler.test_audit import PLAN, make_epoch, record, shapes
 LATE_PLAN = Plan("plan", "orders", 2_500, 100_500)
 
 
-def rows(records: list[DataChangeRecord]) -> Rows:
-    """Return a partition's rows amid those of others, with which it shares transactions."""
-    before, after = records[-2:], records[-1:] + records[:1]
+def rows(records: list[DataChangeRecord], *, is_partition: bool = True) -> Rows:
+    """Return rows of a partition, all or some, amid others of the same transactions."""
+    before, after = records[:1], records[-1:]
     batch = data_columns([*before, *records, *after])
     begin, end = len(before), len(before) + len(records)
-    # A part may also begin in the middle of a partition's rows.
-    begins = [begin, end] if len(records) % 2 else []
+    begins = [begin, end] if is_partition else []
     return Rows.of(batch, np.array([0, *begins])).part(begin, end)
 
 
-def audited(plan: Plan, batches: list[list[DataChangeRecord]], *, by_column: bool) -> TaskCounts:
+def audited(
+    plan: Plan,
+    batches: list[list[DataChangeRecord]],
+    *,
+    by_column: bool,
+    is_partition: bool = True,
+) -> TaskCounts:
     partial_transactions = PartialTransactions()
     audit = PartitionAudit("p", cut_of(plan), partial_transactions)
     for batch in batches:
         if by_column:
-            audit_rows(audit, rows(batch))
+            audit_rows(audit, rows(batch, is_partition=is_partition))
         else:
             audit.feed(batch)
     audit.end()
@@ -61,33 +67,54 @@ def test_whole_and_broken_partitions_get_the_same_verdict(
     for _ in range(choose.choice((0, 0, 1, 2))):
         if not records:
             break
-        at = choose.randrange(len(records))
-        match choose.choice(("drop", "double", "swap", "open", "states", "time")):
-            case "drop":
-                del records[at]
-            case "double":
-                records.insert(at, records[at])
-            case "swap":
-                other = choose.randrange(len(records))
-                records[at], records[other] = records[other], records[at]
-            case "open":
-                flag = records[at].is_last_record_in_transaction_in_partition
-                records[at] = records[at]._replace(
-                    is_last_record_in_transaction_in_partition=not flag
-                )
-            case "states":
-                records[at] = records[at]._replace(number_of_records_in_transaction=9)
-            case "time":
-                at_ns = records[choose.randrange(len(records))].commit_timestamp_ns
-                records[at] = records[at]._replace(commit_timestamp_ns=at_ns)
-    batches = split(records, choose)
-    by_column = audited(plan, batches, by_column=True)
+        disturb(records, choose.choice(WAYS), *(choose.randrange(len(records)) for _ in "12"))
+    require_same_verdict(plan, split(records, choose))
+
+
+WAYS = ("drop", "double", "swap", "open", "states", "time", "torn")
+
+
+def disturb(records: list[DataChangeRecord], way: str, at: int, other: int) -> None:
+    """Break a promise of the change stream at a record."""
+    match way:
+        case "drop":
+            del records[at]
+        case "double":
+            records.insert(at, records[at])
+        case "swap":
+            records[at], records[other] = records[other], records[at]
+        case "open":
+            flag = records[at].is_last_record_in_transaction_in_partition
+            records[at] = records[at]._replace(is_last_record_in_transaction_in_partition=not flag)
+        case "states":
+            records[at] = records[at]._replace(number_of_records_in_transaction=9)
+        case "time":
+            at_ns = records[other].commit_timestamp_ns
+            records[at] = records[at]._replace(commit_timestamp_ns=at_ns)
+        case "torn":
+            records[at] = records[at]._replace(is_last_record_in_transaction_in_partition=True)
+            records[-1] = records[-1]._replace(commit_timestamp_ns=90_000)
+
+
+def require_same_verdict(plan: Plan, batches: list[list[DataChangeRecord]]) -> None:
     one_by_one = audited(plan, batches, by_column=False)
-    assert by_column.violations == one_by_one.violations
-    if not one_by_one.violations:
-        key = TaskCounts(by_column.records, by_column.late_records)
-        assert key == TaskCounts(one_by_one.records, one_by_one.late_records)
-        assert set(by_column.partial_transactions) == set(one_by_one.partial_transactions)
+    for is_partition in (True, False):
+        by_column = audited(plan, batches, by_column=True, is_partition=is_partition)
+        assert by_column.violations == one_by_one.violations
+        if not one_by_one.violations:
+            key = TaskCounts(by_column.records, by_column.late_records)
+            assert key == TaskCounts(one_by_one.records, one_by_one.late_records)
+            assert set(by_column.partial_transactions) == set(one_by_one.partial_transactions)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_broken_record_in_the_middle_gets_the_same_verdict(way: str) -> None:
+    whole = make_epoch([[2, 0], [3, 0], [2, 1], [1, 0], [1, 2], [2, 0]])[0]
+    for at, other in product(range(len(whole)), repeat=2):
+        records = list(whole)
+        disturb(records, way, at, other)
+        for begin in (0, 1):
+            require_same_verdict(PLAN, [records[begin:]])
 
 
 def test_what_is_usual_is_audited_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
