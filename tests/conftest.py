@@ -54,7 +54,7 @@ _SLOW = (
 )
 
 # After the others of their folder, whose Spark is ended for theirs.
-_WITH_OTHER_SPARK = ("test_pipeline_session", "test_source")
+_WITH_OTHER_SPARK = ("test_bigtable_source", "test_pipeline_session", "test_source")
 
 _CLASSES = BUILD / f"classes-{importlib.metadata.version('pyspark')}.jsa"
 
