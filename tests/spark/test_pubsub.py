@@ -19,6 +19,9 @@ from tests.support.pubsub import pubsub as pubsub
 PARTITION_ALIVE_S = 6
 
 
+# Bigtable's changes come through a kill in tests/spark/test_bigtable_columns.py, and an epoch that
+# is sent again has the same messages in tests/spark/test_pubsub_sink.py.
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_pubsub_gets_every_change_through_a_kill(
     new_database: NewDatabase, pubsub: PubSubEmulator, tmp_path: Path
