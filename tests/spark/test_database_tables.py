@@ -55,7 +55,7 @@ from tests.support.postgres import postgres_server as postgres_server
 
 TYPED = ["changelogs", "changelogs_in_postgresql", "changelogs_in_ducklake"]
 TRANSACTIONS = ["in_postgresql", "in_ducklake"]
-CONSISTENT = ["mirrors", "in_postgresql", "in_ducklake", "in_own_ducklake"]
+CONSISTENT = ["mirrors", *TRANSACTIONS]
 
 
 @pytest.fixture(params=[*TYPED, *CONSISTENT, "upserted"])
