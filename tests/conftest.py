@@ -1,5 +1,6 @@
 """Real servers for the tests; a missing one fails them with a message that says how to get it."""
 
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -54,7 +55,7 @@ _SLOW = (
 )
 
 # After the others of their folder, whose Spark is ended for theirs.
-_WITH_OTHER_SPARK = ("test_pipeline_session", "test_source")
+_WITH_OTHER_SPARK = ("test_bigtable_source", "test_pipeline_session", "test_source")
 
 _CLASSES = BUILD / f"classes-{importlib.metadata.version('pyspark')}.jsa"
 
@@ -90,6 +91,12 @@ def _is_fresh() -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         items.sort(key=_place)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests, and all that they import, out of each later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def _place(item: pytest.Item) -> tuple[int, bool]:

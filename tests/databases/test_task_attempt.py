@@ -47,7 +47,7 @@ PLAN = Plan("plan", "orders", 500, 100_500)
 
 def merges_in(url: str) -> int:
     """The emulator runs one transaction at a time and aborts the others."""
-    return 3 if url.startswith("spanner") else 90
+    return 3 if url.startswith("spanner") else 45
 
 
 def merges(count: int) -> dict[str, list[str]]:

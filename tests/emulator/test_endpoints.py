@@ -20,6 +20,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.errors import UnavailableError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.continuous.reader_client import ReaderClient
+from slackwater.scheduler.read_options import Reading
 from slackwater.state.errors import StateError, StoreUnreachableError, StoreUrlError
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339
@@ -41,11 +42,10 @@ def guarded(tmp_path: Path, new_database: NewDatabase) -> Iterator[Guarded]:
         yield server
 
 
-@pytest.mark.parametrize("reading", ["bounded", "continuous"])
-@pytest.mark.parametrize("dialect", Dialect)
+@pytest.mark.parametrize(("dialect", "reading"), zip(Dialect, Reading, strict=True))
 def test_a_certificate_is_renewed_while_epochs_are_read(
     dialect: Dialect,
-    reading: str,
+    reading: Reading,
     guarded: Guarded,
     sockets: Path,
     new_database: NewDatabase,
@@ -54,7 +54,7 @@ def test_a_certificate_is_renewed_while_epochs_are_read(
     stream = new_database(dialect)
     start_ns = Connection(stream).strong_read_timestamp_ns()
     behind = replace(stream, endpoint=guarded.endpoint)
-    options = {"reading": reading}
+    options = {"reading": reading.value}
     loop = EpochLoop(behind, new_store_url("sqlite"), start_ns=start_ns, options=options)
     loop.reader = ReaderClient(sockets, os.getpid())
     load = Load(stream, dialect, seed=5)
@@ -64,7 +64,9 @@ def test_a_certificate_is_renewed_while_epochs_are_read(
             guarded.renew()
         load.run(transactions_per_second=20, seconds=2)
         epochs += loop.epochs(loop.connection.strong_read_timestamp_ns())
-    assert len(readers(sockets)) == (reading == "continuous"), "it went on in the same process"
+    assert len(readers(sockets)) == (reading is Reading.CONTINUOUS), (
+        "it went on in the same process"
+    )
     output = pa.concat_tables(epochs)
     require_equal(output, truth_of(stream, start_ns, loop.watermark_ns or 0, dialect))
     loop.close()

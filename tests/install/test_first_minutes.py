@@ -14,12 +14,13 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import chdir, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import duckdb
@@ -42,6 +43,7 @@ from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.tables.in_postgresql.database import Database
 from tests.install.environments import Environment, new_environment, run
 from tests.support.bigquery import BigQueryServer, bigquery_server
+from tests.support.command_line import output_of, slackwater
 from tests.support.ducklakes import Lake
 from tests.support.emulators import NewDatabase
 from tests.support.kafka_broker import kafka_broker as kafka_broker
@@ -59,14 +61,15 @@ PARTITION_ALIVE_S = 20
 TOGETHER = (
     # In `make test` on the newer Spark alone.
     ("iceberg", "mirror", "parquet"),
-    ("mirror", "changelogs", "json", "delta"),
-    ("kafka", "spark", "orc", "postgresql", "ducklake", "pubsub"),
-    # The options by which its stand-in is reached are no other sink's.
-    ("bigquery", "bigquery_mirror"),
+    (
+        *("mirror", "changelogs", "json", "delta", "kafka", "spark", "orc", "postgresql"),
+        *("ducklake", "pubsub", "bigquery", "bigquery_mirror"),
+    ),
 )
 # A message is of a whole row.
 OF_MESSAGES = ("kafka", "pubsub")
 IN_BIGQUERY = ("bigquery", "bigquery_mirror")
+STORAGE_OPTIONS = "SLACKWATER_SINK_STORAGE_OPTIONS"
 # Alone, a file is run as `init` wrote it.
 CASES = [
     *(pytest.param([*zip(group, cycle(Dialect))], id="-".join(group)) for group in TOGETHER),
@@ -88,6 +91,11 @@ class Home:
 
     def command(self, *arguments: str) -> str:
         return run(str(self.program), *arguments, cwd=self.folder, variables=self.variables)
+
+    def command_here(self, *arguments: str) -> str:
+        """Run a command of the checkout's, which starts no process."""
+        with chdir(self.folder), patch.dict(os.environ, self.variables):
+            return output_of(slackwater(*arguments))
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +169,10 @@ def test_what_init_writes_lands_every_change_since_the_command(
         if broker:
             # A jar that the sink needs is not in every Maven repository.
             home.variables["SLACKWATER_SPARK_CONF"] = json.dumps(spark_conf())
+        home.variables.pop(STORAGE_OPTIONS, None)
         warehouse = request.getfixturevalue("warehouse") if sink in IN_BIGQUERY else None
         if warehouse:
-            home.variables["SLACKWATER_SINK_STORAGE_OPTIONS"] = json.dumps(warehouse.options)
+            home.variables[STORAGE_OPTIONS] = json.dumps(warehouse.options)
         postgres = request.getfixturevalue("postgres") if sink == "postgresql" else None
         if postgres:
             home.variables.update(postgres.variables)
@@ -172,7 +181,9 @@ def test_what_init_writes_lands_every_change_since_the_command(
             home.variables["PUBSUB_EMULATOR_HOST"] = topics.emulator.host
         servers = Servers(broker, warehouse, postgres, topics)
         name = "" if is_alone else f"{sink}-{len(pipelines)}"
-        pipelines.append(begun(sink, sources[kind], home, servers, name))
+        # The wheel's own `init` writes the first one's, and the checkout's the others'.
+        command = home.command_here if pipelines else home.command
+        pipelines.append(begun(sink, sources[kind], home, command, servers, name))
     if is_alone:
         assert_ok(home.command("check").splitlines())
     with running(home, file_of_all(home, pipelines)) as said:
@@ -342,7 +353,14 @@ class Written:
         return seen_changes(self.sink, self.output, self.servers.broker)
 
 
-def begun(sink: str, source: Source, home: Home, servers: Servers, name: str) -> Written:
+def begun(
+    sink: str,
+    source: Source,
+    home: Home,
+    command: Callable[..., str],
+    servers: Servers,
+    name: str,
+) -> Written:
     """Let `init` write and check the settings of a pipeline; without a name, in the usual file."""
     stream, file = source.stream, f"{name}.yaml" if name else DEFAULT_FILE.name
     names = ("--project", stream.project, "--instance", stream.instance)
@@ -357,7 +375,7 @@ def begun(sink: str, source: Source, home: Home, servers: Servers, name: str) ->
         servers.warehouse.server.client.create_dataset(source.dataset, exists_ok=True)
     if servers.postgres:
         servers.postgres.make(source.schema)
-    assert_ok(home.command("init", *options, "--check").splitlines()[1:])
+    assert_ok(command("init", *options, "--check").splitlines()[1:])
     name = name or CHANGE_STREAM.lower()
     written = Written(name, file, sink, source, home.folder / "out" / name, servers)
     written.before = frozenset(written.seen())
@@ -373,7 +391,12 @@ def file_of_all(home: Home, pipelines: list[Written]) -> str:
     """Return the name of a file with all of them, as docs/settings.md says."""
     if len(pipelines) == 1:
         return pipelines[0].file
+    home.variables.pop(STORAGE_OPTIONS, None)
     files = [yaml.safe_load((home.folder / pipeline.file).read_text()) for pipeline in pipelines]
+    for pipeline, file in zip(pipelines, files, strict=True):
+        if pipeline.servers.warehouse:
+            # No other sink's: by them its stand-in is reached.
+            file["sink"]["storage_options"] = dict(pipeline.servers.warehouse.options)
     together: dict[str, Any] = {key: files[0][key] for key in ("state", "http")}
     together["pipelines"] = {
         file["pipeline"]: {key: file[key] for key in ("source", "sink")} for file in files

@@ -1,4 +1,7 @@
-"""Changes of a table of Bigtable's, by the program, in each format that takes them."""
+"""Changes of a table of Bigtable's, by the program, in each format that takes them.
+
+See tests/spark/test_bigtable_columns.py for a process that is killed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from slackwater.spark_sink.sinks.table_settings import TableSettings
 from slackwater.timestamp import datetime_to_ns, format_rfc3339, seconds_to_ns, us_to_ns
 from tests.support.bigtable_pipelines import history as history
 from tests.support.bigtable_pipelines import host as host
-from tests.support.bigtable_pipelines import pipelines_of, run_with_a_kill, source
+from tests.support.bigtable_pipelines import pipelines_of, source
 from tests.support.bigtable_pipelines import shape as shape
 from tests.support.command_line import slackwater
 from tests.support.read_tables import rows_at
@@ -44,28 +47,6 @@ FORMATS: Final = ("parquet", "json", "orc", "delta", "iceberg")
 Row = tuple[bytes, int, int, str | None, str, tuple[Any, ...]]
 
 
-def test_each_format_has_each_change_once_after_a_kill(
-    shape: Shape, history: History, host: str, tmp_path: Path
-) -> None:
-    _, settings = pipelines_of(FORMATS, shape, host, tmp_path)
-    service = run_with_a_kill(settings, tmp_path)
-    expected = Counter(map(landed_as, history.changes))
-    for name in FORMATS:
-        rows = rows_of(name, tmp_path / name)
-        assert Counter(rows) == expected, name
-        by_key = defaultdict(list)
-        for key, commit_us, _, cluster, *_ in rows:
-            by_key[key, cluster].append(commit_us)
-        if name in ("parquet", "json", "orc"):
-            assert all(times == sorted(times) for times in by_key.values()), name
-    said = slackwater(
-        *("partitions", "-c", str(service.config), "--pipeline", "orc", "--format", "json")
-    )
-    partitions = json.loads(said.stdout)
-    assert (partitions[0]["keys"][:2], partitions[-1]["keys"][-2:]) == ("[,", " )")
-    assert all(each["has_token"] for each in partitions)
-
-
 @pytest.mark.usefixtures("commands_here")
 def test_a_store_that_was_lost_comes_back_from_the_output_with_each_change_once(
     shape: Shape, history: History, host: str, tmp_path: Path
@@ -77,7 +58,17 @@ def test_a_store_that_was_lost_comes_back_from_the_output_with_each_change_once(
     assert slackwater("run", "-c", str(file)).returncode == 0
     expected = Counter(map(landed_as, history.changes))
     for name in FORMATS:
-        assert Counter(rows_of(name, tmp_path / name)) == expected, name
+        rows = rows_of(name, tmp_path / name)
+        assert Counter(rows) == expected, name
+        by_key = defaultdict(list)
+        for key, commit_us, _, cluster, *_ in rows:
+            by_key[key, cluster].append(commit_us)
+        if name in ("parquet", "json", "orc"):
+            assert all(times == sorted(times) for times in by_key.values()), name
+    said = slackwater("partitions", "-c", str(file), "--pipeline", "orc", "--format", "json")
+    partitions = json.loads(said.stdout)
+    assert (partitions[0]["keys"][:2], partitions[-1]["keys"][-2:]) == ("[,", " )")
+    assert all(each["has_token"] for each in partitions)
 
 
 @pytest.mark.usefixtures("commands_here")

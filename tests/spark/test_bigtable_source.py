@@ -17,7 +17,7 @@ from slackwater.pipeline.failures import diagnose
 from slackwater.reader.bigtable.changes import SCHEMA
 from slackwater.reader.schema import SCHEMA as RECORDS
 from slackwater.timestamp import format_rfc3339, parse_rfc3339, us_to_ns
-from tests.spark.sessions import wait_until
+from tests.spark.sessions import on_newer_spark, wait_until
 from tests.support.bigtable_rows import as_row, require_once
 from tests.synthetic.bigtable.history import Shape, generate
 from tests.synthetic.bigtable.server import bigtable_process
@@ -30,8 +30,8 @@ NAMES: Final = {"project": "project", "instance": "instance", "table": "table"}
 def shape(notebook: SparkSession) -> Shape:
     # After Spark's start: a part of it lies in the past, and the rest comes while it is read.
     del notebook
-    start_us = time.time_ns() // 1_000 - 15_000_000
-    return Shape(start_us=start_us, seconds=40, churn_per_s=1, clusters=2, large=0.05)
+    start_us = time.time_ns() // 1_000 - 8_000_000
+    return Shape(start_us=start_us, seconds=20, churn_per_s=1, clusters=2, large=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ class Landing:
             changes(self._spark, self._options | is_new)
             .writeStream.format("parquet")
             .option("checkpointLocation", str(self.checkpoint))
-            .trigger(processingTime="500 milliseconds")
+            .trigger(processingTime="1 second")
             .start(str(self.files))
         )
         try:
@@ -101,11 +101,12 @@ def at(host: str, start_us: int) -> dict[str, str]:
     return {**NAMES, "endpoint": host, "plaintext": "true", "start": start}
 
 
+@on_newer_spark
 def test_each_change_is_read_once_over_restarts(
     shape: Shape, host: str, notebook: SparkSession, tmp_path: Path
 ) -> None:
     end_ns = us_to_ns(shape.end_us + 2_000_000)
-    options = {"end": format_rfc3339(end_ns), "max_span": "4s"} | at(host, shape.start_us)
+    options = {"end": format_rfc3339(end_ns), "max_span": "3s"} | at(host, shape.start_us)
     landing = Landing(notebook, options, tmp_path)
     for further in (3, 1):
         count = len(landing.batches("commits")) + further

@@ -55,7 +55,7 @@ from tests.support.postgres import postgres_server as postgres_server
 
 TYPED = ["changelogs", "changelogs_in_postgresql", "changelogs_in_ducklake"]
 TRANSACTIONS = ["in_postgresql", "in_ducklake"]
-CONSISTENT = ["mirrors", "in_postgresql", "in_ducklake", "in_own_ducklake"]
+CONSISTENT = ["mirrors", *TRANSACTIONS]
 
 
 @pytest.fixture(params=[*TYPED, *CONSISTENT, "upserted"])
@@ -300,9 +300,11 @@ def test_a_database_that_was_emptied_or_restored_without_epochs_is_refused(
     assert refused.value.hint.endswith("restore both as of one time")
 
 
+@pytest.mark.parametrize("kind", ["mirrors", "upserted", *TRANSACTIONS])
 def test_large_epochs_of_several_tables_are_written_at_the_same_time(
-    place: DatabasePlace, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    place: DatabasePlace = request.getfixturevalue(kind)
     monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", 0)
     _, tasks = place.owner()
     for epoch in (1, 2):
@@ -317,7 +319,7 @@ def test_columns_come_and_a_bad_value_is_set_aside(
 ) -> None:
     monkeypatch.setattr(managed_tables, "_SMALL_RECORDS_MAX", records_max)
     sink, _ = typed.owner(bad_records="dead_letter")
-    write(typed.spark, sink, 1, inserts(1, at=1))
+    write(typed.spark, sink, 1, inserts(1, at=1), inserts(1, at=1, table="Keys"))
     columns = {"Id": "INT64", "Name": "STRING", "Fee": "INT64"}
     mods: Mods = [({"Id": str(n)}, {"Fee": fee}, {}) for n, fee in enumerate(["7", "x", "8"], 2)]
     bad = record("INSERT", mods, columns, at=2)
@@ -330,6 +332,8 @@ def test_columns_come_and_a_bad_value_is_set_aside(
     rows = sorted(typed.rows(), key=lambda row: row["key"]["Id"])
     fees = [(row["key"]["Id"], row["after"].get("Fee")) for row in rows]
     assert fees == [(1, None), (2, 7), (4, 8)]
+    assert typed.ids("Keys") == [1]
+    assert not list(typed.folder.rglob("_staging/*/*/*"))
     [letter] = (typed.log_folder / "_dead_letters").glob("*/*.json")
     assert json.loads(letter.read_text())["key"] == '{"Id": "3"}'
 

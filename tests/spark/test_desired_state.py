@@ -1,6 +1,6 @@
 """Kill, pause, resume and Ctrl-C, and several pipelines in a process; one fails alone.
 
-The quick start drains, and tests/spark/test_lost_spark.py stops.
+The quick start drains, and tests/spark/test_remedies.py stops.
 """
 
 from __future__ import annotations

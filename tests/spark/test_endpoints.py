@@ -23,6 +23,8 @@ from tests.support.truths import require_equal, truth_of
 PARTITION_ALIVE_S = 20
 
 
+# That epochs go on is in tests/emulator/test_endpoints.py.
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_pipeline_goes_on_with_renewed_certificates(
     new_database: NewDatabase, tmp_path: Path

@@ -370,7 +370,12 @@ def test_a_right_that_is_missing_is_named_with_its_role(
 
 
 @pytest.mark.usefixtures("commands_here")
-@pytest.mark.parametrize("dialect", [Dialect.GOOGLE_STANDARD_SQL, Dialect.POSTGRESQL], ids=str)
+# PostgreSQL's types are in tests/unit/spark_sink/test_revisions.py.
+@pytest.mark.parametrize(
+    "dialect",
+    [Dialect.GOOGLE_STANDARD_SQL, pytest.param(Dialect.POSTGRESQL, marks=pytest.mark.long)],
+    ids=str,
+)
 def test_topics_made_by_the_programs_own_commands_get_the_rows_of_all_types(
     dialect: Dialect, new_database: NewDatabase, pubsub: PubSubEmulator, tmp_path: Path
 ) -> None:

@@ -1,5 +1,7 @@
 """What failed pipelines print as their remedies is run as it is printed, beside their process.
 
+A JVM that dies meanwhile is started anew.
+
 Of one pipeline alone, tests/spark/test_page.py runs what its page shows.
 """
 
@@ -27,6 +29,7 @@ from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
+from tests.support.running_processes import jvm_below
 from tests.support.services import settings
 from tests.support.truths import truth_of
 
@@ -41,9 +44,8 @@ class Pipelines:
     def __init__(self, stream: ChangeStream, folder: Path) -> None:
         self.folder = folder
         self.connection = Connection(stream)
-        values = settings(
-            stream, folder, format_rfc3339(self.connection.strong_read_timestamp_ns())
-        )
+        self.start_ns = self.connection.strong_read_timestamp_ns()
+        values = settings(stream, folder, format_rfc3339(self.start_ns))
         values["http"] = {"listen": "127.0.0.1:0"}
         del values["pipeline"], values["sink"]
         # Folders of their own are in the section of each.
@@ -120,16 +122,35 @@ def test_the_remedies_of_a_failed_pipeline_work_beside_its_process(
             command = pipelines.remedy(name)
             assert command.endswith("--from-watermark last")
             assert pipelines.command(command) == f"{name}: goes on\n"
-        written_ns = pipelines.connection.strong_read_timestamp_ns()
+        require_another_jvm(pipelines, stream, load)
         for name in NAMES:
-            pipelines.wait_for_watermark(name, written_ns)
             paused = pipelines.command(f"slackwater pause -c {service.config} --pipeline {name}")
             [command] = re.findall(r"`(slackwater [^`]*)`", paused)
             assert pipelines.command(command) == f"{name}: goes on\n"
         require_skipped_records(pipelines, stream, load)
-        assert service.drain() == 0
+        for name in NAMES:
+            stopped = pipelines.command(f"slackwater stop -c {service.config} --pipeline {name}")
+            assert stopped.startswith(f"{name}: has stopped")
+        assert service.wait(SECONDS_MAX) == 0
     finally:
         service.kill()
+
+
+def require_another_jvm(pipelines: Pipelines, stream: ChangeStream, load: Load) -> None:
+    """Kill Spark's JVM; all pipelines go on in another, and nothing is lost or doubled."""
+    service = pipelines.service
+    for is_another in (False, True):
+        written_ns = pipelines.connection.strong_read_timestamp_ns()
+        for name in NAMES:
+            pipelines.wait_for_watermark(name, written_ns)
+        if not is_another:
+            jvm_below(service.pid).kill()
+            load.run(transactions_per_second=20, seconds=1)
+    truth = truth_of(stream, pipelines.start_ns, written_ns)
+    for name in NAMES:
+        comparison = compare(read_changelog(pipelines.folder / name / "changes"), truth.records)
+        assert (comparison.missing, comparison.doubled) == ([], [])
+    assert "Spark's JVM has ended, with status -9" in service.log.read_text()
 
 
 def require_skipped_records(pipelines: Pipelines, stream: ChangeStream, load: Load) -> None:

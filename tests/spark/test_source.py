@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,12 +24,11 @@ from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.worker_errors import ErrorRecord, encoded_errors
-from tests.spark.sessions import Collected, wait_until
+from tests.spark.sessions import HAS_AVAILABLE_NOW, Collected, on_newer_spark, wait_until
 from tests.support.emulators import NewDatabase
 from tests.support.truths import truth_of
 from tests.support.typed_changelogs import Change, change_in, expected_changes
 
-HAS_AVAILABLE_NOW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 # `make test` reads one dialect on each version of Spark: see on-spark-42 in the Makefile.
 ON_EITHER_SPARK = [
     Dialect.POSTGRESQL,
@@ -38,11 +36,6 @@ ON_EITHER_SPARK = [
         Dialect.GOOGLE_STANDARD_SQL, marks=[] if HAS_AVAILABLE_NOW else [pytest.mark.long]
     ),
 ]
-
-
-def on_newer_spark(test: Callable[..., None]) -> Callable[..., None]:
-    """Leave a test of the planner's own to one version in `make test`: Spark asks it the same."""
-    return test if HAS_AVAILABLE_NOW else pytest.mark.long(test)
 
 
 def changes(spark: SparkSession, stream: ChangeStream) -> DataStreamReader:
@@ -65,7 +58,7 @@ def run_until(source: DataFrame, sink: Any, folder: Path, done: Any) -> None:
     query = (
         source.writeStream.foreachBatch(sink)
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(processingTime="200 milliseconds")
+        .trigger(processingTime="1 second")
         .start()
     )
     try:
@@ -100,7 +93,7 @@ def test_a_notebook_without_a_metadata_store_reads_every_record_over_a_restart(
     sink = Collected()
     written = 0
     for _ in range(2):
-        written += load.run(transactions_per_second=40, seconds=3).transactions
+        written += load.run(transactions_per_second=40, seconds=1).transactions
         source = changes(notebook, stream).option("start", start).load()
         run_until(
             source,

@@ -78,7 +78,9 @@ README: Final[dict[str, tuple[str, ...]]] = {
     ),
     "| `mirror` |": (
         _FIRST_MINUTES,
-        f"{_SPARK}mirrors.py::test_mirrors_equal_their_tables_at_their_watermark_through_a_kill",
+        f"{_SPARK}mirror_commands.py"
+        "::test_a_mirror_that_differs_is_found_repaired_and_read_as_of_a_time",
+        "tests/proofs/mirrors.py",
     ),
     "| `kafka` |": (
         _FIRST_MINUTES,
@@ -87,7 +89,8 @@ README: Final[dict[str, tuple[str, ...]]] = {
     ),
     "| `pubsub` |": (
         _FIRST_MINUTES,
-        f"{_SPARK}pubsub.py::test_pubsub_gets_every_change_through_a_kill",
+        f"{_SPARK}bigtable_columns.py::test_listed_cells_are_in_every_sink_after_a_kill",
+        "tests/proofs/pubsub_kills.py",
         f"{_SPARK}pubsub_sink.py::test_messages_come_in_order_and_a_replay_repeats_their_uuids",
     ),
     "| `spark` |": (

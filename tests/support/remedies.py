@@ -70,7 +70,7 @@ TESTS: Final = {
     "sql view --table": _VIEWS,
     "status": _QUICK_START,
     "status --json": _REMEDIES,
-    "stop": "tests/spark/test_lost_spark.py::test_a_jvm_that_has_died_is_started_anew",
+    "stop": _REMEDIES,
     "tail": f"{_TAIL}::test_without_names_it_says_how_to_name_the_change_stream",
     "tail --change-stream --database --instance --project": _QUICK_START,
     "tail --envelope --resolved --table": f"{_TAIL}::test_csv_and_text_lines_of_chosen_tables",

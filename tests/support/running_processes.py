@@ -17,3 +17,9 @@ def running() -> Iterator[psutil.Process]:
     for pid in psutil.pids():
         with suppress(psutil.NoSuchProcess):
             yield psutil.Process(pid)
+
+
+def jvm_below(pid: int) -> psutil.Process:
+    """Return the JVM that a process has started."""
+    [jvm] = (child for child in psutil.Process(pid).children() if child.name() == "java")
+    return jvm

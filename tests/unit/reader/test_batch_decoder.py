@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.internal.encoder import _VarintBytes  # type: ignore[attr-defined]
 from google.protobuf.struct_pb2 import Value
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.reader.decode import row_spans
@@ -225,7 +225,7 @@ def test_bytes_that_are_no_message_are_an_error_of_decoding(row: Any) -> None:
     assert layout is not None
     choose = random.Random(5)
     decoded = 0
-    for _ in range(600):
+    for _ in range(6 * settings().max_examples):
         broken = bytearray(good)
         broken[choose.randrange(len(broken))] ^= 1 << choose.randrange(8)
         three = [good, bytes(broken), good]
@@ -238,7 +238,7 @@ def test_bytes_that_are_no_message_are_an_error_of_decoding(row: Any) -> None:
                 expected = alone.feed(bytes(broken))
                 assert result.batch.slice(1, 1).to_pylist() == rows_of(expected)
                 decoded += 1
-    assert decoded > 20
+    assert decoded > settings().max_examples // 5
 
 
 def test_records_of_many_tables_are_decoded_by_column() -> None:

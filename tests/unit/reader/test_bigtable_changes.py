@@ -290,7 +290,7 @@ MESSAGES = st.one_of(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=6 * settings().max_examples, deadline=None)
 @given(
     st.lists(st.lists(MESSAGES, max_size=5), min_size=1, max_size=3),
     st.sampled_from([1, 1_000]),

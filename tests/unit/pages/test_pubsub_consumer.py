@@ -1,33 +1,15 @@
-"""Pub/Sub gets every change through a kill, and the consumer of the page takes each once."""
+"""The consumer of the page about Pub/Sub takes each change once.
+
+`python -m tests.proofs.pubsub_kills` sends every change through kills.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from google.pubsub_v1.types import PubsubMessage
 
-from slackwater.reader.change_stream import Dialect
-from tests.proofs.pubsub_kills import prove
-from tests.support.emulators import NewDatabase, whole_row_ddl
 from tests.support.pages import blocks
-from tests.support.pubsub import PubSubEmulator
-from tests.support.pubsub import pubsub as pubsub
-
-# They split and merge while it is killed, and in minutes they do not become too many.
-PARTITION_ALIVE_S = 6
-
-
-@pytest.mark.timeout(400)
-def test_pubsub_gets_every_change_through_a_kill(
-    new_database: NewDatabase, pubsub: PubSubEmulator, tmp_path: Path
-) -> None:
-    stream = new_database(Dialect.GOOGLE_STANDARD_SQL, whole_row_ddl())
-    folder = tmp_path / "orders"
-    folder.mkdir()
-    said = prove(stream, folder, pubsub, kills=1, seed=1)
-    assert said.startswith("1 kills")
 
 
 def test_the_pages_consumer_handles_a_change_once() -> None:
