@@ -246,7 +246,7 @@ def measure(load: Load, file_format: str, reading: Reading, into: Path | None) -
 def epoch_settings(reading: Reading) -> dict[str, Any]:
     """Return the settings of epochs that a user with so many partitions would have."""
     if reading is Reading.BOUNDED:
-        return {"concurrent_queries": 64}
+        return {}
     return {"reading": reading.value, "heartbeat": "2s", "reader_memory": 1_024}
 
 
