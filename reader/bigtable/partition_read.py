@@ -8,21 +8,17 @@ a stream early, or not at all while replication stands still. Any token is a pos
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from tenacity import RetryCallState, wait_random_exponential
 
 from slackwater.reader.bigtable.changes import Changes
 from slackwater.reader.bigtable.positions import Closed, Position, Read
 from slackwater.reader.bigtable.service import (
     BigtableService,
-    Call,
     ChangeMessage,
     is_retryable,
     row_range,
@@ -30,17 +26,13 @@ from slackwater.reader.bigtable.service import (
 )
 from slackwater.reader.decode.protobuf_cursor import LEN, tag
 from slackwater.reader.errors import ReaderError, UnavailableError
-from slackwater.reader.query.reception import Reception
-from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
+from slackwater.reader.query.reopened_query import ATTEMPTS_MAX, ReopenedQuery
 from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of
-from slackwater.timestamp import ms_to_seconds, seconds_to_ms
+from slackwater.timestamp import ms_to_seconds
 
 _log = logging.getLogger(__name__)
 
-# Attempts in a row without a new token: about a minute, with the waits below.
-_ATTEMPTS_MAX: Final = 15
-_WAIT = wait_random_exponential(multiplier=0.05, max=8)
 # The statuses of a stream that ended as it should: at its end time, or with its partition.
 _ENDS: Final = (grpc.StatusCode.OK.value[0], grpc.StatusCode.OUT_OF_RANGE.value[0])
 # Nobody reads on what is missing at the end, so replication has some time to go on.
@@ -67,7 +59,7 @@ class ReadOutcome:
     is_closed: bool
 
 
-class PartitionRead:
+class PartitionRead(ReopenedQuery):
     """A read of one partition up to a time.
 
     Args:
@@ -78,10 +70,6 @@ class PartitionRead:
         deliver: gets the changes, in commit order for each row key.
         is_last: the keys are not read on. The read ends when Bigtable's estimate has passed the
             end: some changes that were committed after it may have come by then.
-
-    Attributes:
-        retried: how often it was opened again, by gRPC's status code.
-        stalls: how often it was silent for too long.
     """
 
     def __init__(
@@ -94,10 +82,10 @@ class PartitionRead:
         *,
         is_last: bool = False,
     ) -> None:
+        super().__init__(read.partition, heartbeat_ms)
         self._service = service
         self._read = read
         self._end_us = end_us
-        self._heartbeat_ms = heartbeat_ms
         self._deliver = deliver
         self._is_of_end = is_last
         # Of a change whose last message has not come.
@@ -107,15 +95,8 @@ class PartitionRead:
         self._token: str | None = None
         self._closed: Closed | None = None
         self._watermark_us = 0
-        self._is_stalled = False
-        self._call: Call | None = None
-        self._cancelled = threading.Event()
-        self._opened_s = self._advanced_s = time.monotonic()
-        self._reception = Reception()
-        self._is_silent = False
-        self._silences_in_a_row = 0
-        self.retried: Counter[str] = Counter()
-        self.stalls = 0
+        self._stands_still = False
+        self._advanced_s = time.monotonic()
 
     def run(self) -> ReadOutcome:
         """Read to the end.
@@ -130,65 +111,35 @@ class PartitionRead:
             if error is None:
                 break
             failures = 1 if self._token != before else failures + 1
-            self._count_silence(has_moved=self._token != before)
+            self._count_stall(has_moved=self._token != before)
             self._give_up_or_wait(error, failures)
-        stands_at_us = (self._watermark_us or None) if self._is_stalled else None
+        stands_at_us = (self._watermark_us or None) if self._stands_still else None
         return ReadOutcome(
             self._read.after(self._token, self._closed, self._end_us, stands_at_us),
-            self._is_stalled,
+            self._stands_still,
             is_closed=self._closed is not None and self._read.is_closed_by(self._closed),
         )
-
-    def cancel(self) -> None:
-        """End the read, from another thread; run() then raises an error."""
-        self._cancelled.set()
-        if (call := self._call) is not None:
-            call.cancel()
 
     @property
     def watermark_ns(self) -> int:
         """Bigtable's last estimate of the partition's low watermark, nanoseconds; 0 for none."""
         return self._watermark_us * 1_000
 
-    @property
-    def open_ms(self) -> int:
-        """The time since the read was made, milliseconds."""
-        return seconds_to_ms(time.monotonic() - self._opened_s)
-
-    @property
-    def silent_ms(self) -> int:
-        """The time for which Bigtable has been silent, milliseconds; 0 while messages are used."""
-        return self._reception.silent_ms
-
-    def cancel_if_stalled(self, now_s: float) -> None:
-        """Cancel the running call if Bigtable has been silent too long; it is opened again."""
-        since_s, call = self._reception.waiting_since_s, self._call
-        if since_s is None or call is None or self._is_silent:
-            return
-        if now_s - since_s >= silence_max_s(self._heartbeat_ms, self._silences_in_a_row):
-            self._is_silent = True
-            call.cancel()
-
     def _failure(self) -> BaseException | None:
         """Open the read once; return why it has to be opened again, None at its end."""
         end_us = self._end_us if self._has_end else None
-        self._call = call = self._service.read(self._read, self._token, end_us, self._heartbeat_ms)
-        WATCHDOG.add(self)
+        call = self._service.read(self._read, self._token, end_us, self._heartbeat_ms)
+        self._partial = []
+        # Behind a last change before the end, any message is too many.
+        bytes_max = 0 if self._is_of_end else _PORTION_BYTES
         try:
-            if self._cancelled.is_set():
-                call.cancel()
-            # Behind a last change before the end, any message is too many.
-            bytes_max = 0 if self._is_of_end else _PORTION_BYTES
-            messages = fast_messages(call)
-            for portion in self._reception.portions(messages, bytes_max, _DATA_CHANGE):
-                if self._is_last(portion):
-                    return None
+            with self._running(call):
+                messages = fast_messages(call)
+                for portion in self._reception.portions(messages, bytes_max, _DATA_CHANGE):
+                    if self._is_last(portion):
+                        return None
         except (*CALL_ERRORS, UnavailableError) as error:
             return error
-        finally:
-            WATCHDOG.remove(self)
-            call.cancel()
-            self._partial = []
         return UnavailableError(
             f"Bigtable ended the stream of {self._read.partition} without closing it.",
             "Try again later",
@@ -239,8 +190,8 @@ class PartitionRead:
         interval_s = _WAIT_AT_END_S if self._is_of_end else ms_to_seconds(self._heartbeat_ms)
         is_over = time.time() > self._end_us / 1e6 + interval_s
         is_still = time.monotonic() - self._advanced_s >= interval_s
-        self._is_stalled = is_over and is_still
-        return self._is_stalled
+        self._stands_still = is_over and is_still
+        return self._stands_still
 
     def _is_end(self, close: Any) -> bool:
         """Return whether a CloseStream ends the read.
@@ -270,30 +221,16 @@ class PartitionRead:
             "Try again later",
         )
 
-    def _count_silence(self, *, has_moved: bool) -> None:
-        if self._is_silent:
-            self._is_silent = False
-            self.stalls += 1
-            self._silences_in_a_row = 1 if has_moved else self._silences_in_a_row + 1
-            if self._silences_in_a_row == 1:
-                _log.warning(
-                    "partition %s: neither a change nor a heartbeat; its read is opened again",
-                    self._read.partition,
-                )
-
     def _give_up_or_wait(self, error: BaseException, failures: int) -> None:
         if self._cancelled.is_set():
             raise UnavailableError(f"the read of {self._read.partition} was cancelled.")
         is_ours = isinstance(error, ReaderError)
-        is_final = failures >= _ATTEMPTS_MAX or self._service.is_closed
+        is_final = failures >= ATTEMPTS_MAX or self._service.is_closed
         # The watchdog's cancelling looks like any other.
         may_retry = is_ours or is_retryable(error) or self._may_be_early(error)
         if is_final or not may_retry:
             raise error if is_ours else to_reader_error(error, self._service.table) from error
-        self.retried["OK" if is_ours else code_of(error).name] += 1
-        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
-        state.attempt_number = failures
-        self._cancelled.wait(_WAIT(state))
+        self._wait("OK" if is_ours else code_of(error).name, failures)
 
     def _may_be_early(self, error: BaseException) -> bool:
         """Return whether a start was refused that may lie in the future by Bigtable's clock."""

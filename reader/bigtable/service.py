@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 from google.cloud.bigtable_admin_v2.types import GetTableRequest, Table
@@ -38,6 +38,7 @@ from slackwater.reader.transport.channels import (
     channel_options,
 )
 from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
+from slackwater.reader.transport.fast_stream import Call
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of, details_of
 from slackwater.timestamp import us_to_ns
 
@@ -66,16 +67,6 @@ _REFUSALS: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-
-
-class Call(Protocol):
-    """A running streaming call: its messages, and how to end it early."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the serialized messages as they come."""
-
-    def cancel(self) -> bool:
-        """End the call; its iterator then raises an error."""
 
 
 @dataclass(frozen=True, slots=True)

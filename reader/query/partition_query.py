@@ -8,15 +8,9 @@ works everywhere.
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
-
-from tenacity import RetryCallState, wait_random_exponential
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.reader.decode.records import ChangeRecordDecoder
@@ -33,12 +27,11 @@ from slackwater.reader.query.batch_decoder import (
     RecordConsumer,
 )
 from slackwater.reader.query.delivery_tracker import DeliveryTracker, TrackedConsumer
-from slackwater.reader.query.reception import Reception
-from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
+from slackwater.reader.query.reopened_query import ATTEMPTS_MAX, ReopenedQuery
 from slackwater.reader.query_outcome import end_of
 from slackwater.reader.query_window import query_end_ns
 from slackwater.reader.records import ChangeRecord, HeartbeatRecord
-from slackwater.reader.transport.connection import Call, Connection
+from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
@@ -47,13 +40,6 @@ from slackwater.reader.transport.grpc_errors import (
     to_reader_error,
 )
 from slackwater.reader.transport.statement import partition_query
-from slackwater.timestamp import format_rfc3339, seconds_to_ms
-
-_log = logging.getLogger(__name__)
-
-# Attempts in a row without a new record: about a minute, with the waits below.
-_ATTEMPTS_MAX: Final = 15
-_WAIT = wait_random_exponential(multiplier=0.05, max=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +49,7 @@ class DecodedMessage:
     records: Sequence[ChangeRecord]
 
 
-class PartitionQuery:
+class PartitionQuery(ReopenedQuery):
     """The change records of one partition token over [start, end], in commit order.
 
     Iteration ends when Spanner has ended the query with status OK. Its meaning is explained in
@@ -77,9 +63,6 @@ class PartitionQuery:
     heartbeat.
 
     Attributes:
-        retries: how often the query was opened again.
-        retried: how often for each gRPC status code, by its name.
-        stalls: how often it stalled.
         queried_source: True, as slackwater.scheduler.change_source.Query explains.
 
     Raises while iterating:
@@ -101,26 +84,17 @@ class PartitionQuery:
         mode: PartitionMode = PartitionMode.IMMUTABLE_KEY_RANGE,
         function: str = "",
     ) -> None:
+        super().__init__(partition_token, heartbeat_ms)
         self._connection = connection
         self._dialect = dialect
         self._token = partition_token
         self._end_ns = end_timestamp_ns
-        self._heartbeat_ms = heartbeat_ms
         self._mode = mode
         self._function = function
         # The end of the running query, which may be only one of several.
         self._query_end_ns = end_timestamp_ns
         self._tracker = DeliveryTracker(partition_token, start_timestamp_ns)
         self._progress = self._tracker.progress
-        self._call: Call | None = None
-        self._cancelled = threading.Event()
-        self._opened_s = time.monotonic()
-        self._reception = Reception()
-        self._stalls_in_a_row = 0
-        self._is_stalled = False
-        self.retries = 0
-        self.retried: Counter[str] = Counter()
-        self.stalls = 0
 
     def __iter__(self) -> Iterator[DecodedMessage]:
         """Iterate over the query's messages; see the class."""
@@ -205,42 +179,16 @@ class PartitionQuery:
                 failures = 1 if self._progress.reopen_ns > before else failures + 1
                 self._give_up_or_reopen(failures)
 
-    def cancel(self) -> None:
-        """End the query, from another thread; its iterator then raises an error."""
-        self._cancelled.set()
-        call = self._call
-        if call is not None:
-            call.cancel()
-
     @property
     def watermark_ns(self) -> int:
         """The time up to which all records of the partition have come, nanoseconds."""
         return self._progress.watermark_ns
 
-    @property
-    def open_ms(self) -> int:
-        """The time since the query was made, milliseconds."""
-        return seconds_to_ms(time.monotonic() - self._opened_s)
-
-    @property
-    def silent_ms(self) -> int:
-        """The time for which Spanner has been silent, milliseconds; 0 while messages are used."""
-        return self._reception.silent_ms
-
-    def cancel_if_stalled(self, now_s: float) -> None:
-        """Cancel the running call if Spanner has been silent too long; it is then opened again."""
-        since_s, call = self._reception.waiting_since_s, self._call
-        if since_s is None or call is None or self._is_stalled:
-            return
-        if now_s - since_s >= silence_max_s(self._heartbeat_ms, self._stalls_in_a_row):
-            self._is_stalled = True
-            call.cancel()
-
     def _portions_once(self) -> Iterator[list[bytes]]:
         start_ns = self._progress.reopen_ns
         if self._mode is PartitionMode.MUTABLE_KEY_RANGE:
             self._query_end_ns = query_end_ns(start_ns, self._end_ns)
-        self._call = call = self._connection.stream(
+        call = self._connection.stream(
             partition_query(
                 self._dialect,
                 self._connection.change_stream.change_stream,
@@ -252,34 +200,10 @@ class PartitionQuery:
                 function=self._function,
             )
         )
-        WATCHDOG.add(self)
-        try:
-            if self._cancelled.is_set():
-                # cancel() was called before there was a call to cancel.
-                call.cancel()
+        with self._running(call):
             # A query with an end_timestamp reads the past, so its next message comes soon.
             bytes_max = 0 if self._end_ns is None else PORTION_BYTES
             yield from self._reception.portions(fast_messages(call), bytes_max)
-        finally:
-            WATCHDOG.remove(self)
-            call.cancel()
-
-    def _count_stall(self, *, has_moved: bool) -> bool:
-        if not self._is_stalled:
-            return False
-        self._is_stalled = False
-        self.stalls += 1
-        self._stalls_in_a_row = in_a_row = 1 if has_moved else self._stalls_in_a_row + 1
-        # The first one, and then half as often each time.
-        if in_a_row & (in_a_row - 1) == 0:
-            _log.warning(
-                "partition %s stalled: neither a record nor a heartbeat after %s; its query is"
-                " opened again (%d in a row)",
-                self._token,
-                format_rfc3339(self._progress.reopen_ns),
-                in_a_row,
-            )
-        return True
 
     def _give_up_or_wait(
         self, error: BaseException, failures: int, *, is_worth_retrying: bool
@@ -288,10 +212,9 @@ class PartitionQuery:
             raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
         self._connection.forget_session_if_lost(error)
         is_worth_retrying = is_worth_retrying or is_retryable(error)
-        if not is_worth_retrying or self._connection.is_closed or failures >= _ATTEMPTS_MAX:
+        if not is_worth_retrying or self._connection.is_closed or failures >= ATTEMPTS_MAX:
             raise self._reader_error(error) from error
-        self.retried[code_of(error).name] += 1
-        self._wait(failures)
+        self._reopen(code_of(error).name, failures)
 
     def _reader_error(self, error: BaseException) -> ReaderError:
         """Return the error to raise for a failed call."""
@@ -307,22 +230,17 @@ class PartitionQuery:
     def _give_up_or_reopen(self, failures: int) -> None:
         if self._cancelled.is_set():
             raise QueryCancelledError(f"the query of partition {self._token} was cancelled.")
-        if failures >= _ATTEMPTS_MAX:
+        if failures >= ATTEMPTS_MAX:
             raise UnavailableError(
                 f"the query of partition {self._token} ended {failures} times with OK, without the"
                 " partition's end and without a new record.",
                 "Try again later",
             )
-        self.retried["OK"] += 1
-        self._wait(failures)
+        self._reopen("OK", failures)
 
-    def _wait(self, failures: int) -> None:
-        self.retries += 1
+    def _reopen(self, code: str, failures: int) -> None:
         self._tracker.was_reopened = True
-        state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
-        state.attempt_number = failures
-        # Waiting on the event lets cancel() end the wait.
-        self._cancelled.wait(_WAIT(state))
+        self._wait(code, failures)
 
 
 class QueryCancelledError(ReaderError):

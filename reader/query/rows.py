@@ -51,7 +51,7 @@ class _Batch:
 
     @cached_property
     def falls(self) -> Ints:
-        """Numbers for each row: of rows before it that were committed before their predecessor."""
+        """The number of rows before each row that were committed before their predecessor."""
         return _sums(self.commit_us[1:] < self.commit_us[:-1])
 
     @cached_property

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 from google.cloud.spanner_v1.services.spanner import SpannerClient
@@ -45,6 +45,7 @@ from slackwater.reader.transport.channels import (
     channel_options,
 )
 from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
+from slackwater.reader.transport.fast_stream import Call
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
     is_retryable,
@@ -63,16 +64,6 @@ _SESSION_SECONDS_MAX: Final = 7 * 86_400.0
 _CHANNEL_OPTIONS: Final = (*channel_options(2 * 1024 * 1024), *FAST_STREAM_OPTIONS)
 
 Metadata = tuple[tuple[str, str], ...]
-
-
-class Call(Protocol):
-    """A running streaming call: its messages, and how to end it early."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the serialized PartialResultSets as they come."""
-
-    def cancel(self) -> bool:
-        """End the call; its iterator then raises an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -40,6 +40,16 @@ _required_attributes: Final = attrgetter(
     "_state.condition",
     "_state.due",
 )
+
+
+class Call(Protocol):
+    """A running streaming call: its messages, and how to end it early."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over the serialized messages as they come."""
+
+    def cancel(self) -> bool:
+        """End the call; its iterator then raises an error."""
 
 
 def fast_messages(call: Iterable[bytes]) -> Iterator[bytes]:

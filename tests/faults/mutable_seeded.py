@@ -104,7 +104,7 @@ def run(seed: int, folder: Path, *, is_calm: bool = False) -> Counter[str]:
     with (
         SyntheticSpanner(source.script) as server,
         FaultProxy(server.host, rules, seed=seed) as proxy,
-        patch("slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.1)),
+        patch("slackwater.reader.query.reopened_query._WAIT", wait_random_exponential(0.01, 0.1)),
         patch.multiple("slackwater.reader.query.batch_decoder", **columns),
     ):
         stream = ChangeStream(

@@ -114,7 +114,7 @@ def run(seed: int, sample: Sample, folder: Path) -> Counter[str]:
     proxied = FaultProxy(sample.stream.endpoint.target, rules, seed=seed)
     # The waits between tries are for a service's sake, the sizes for one that has more to read.
     waits = patch(
-        "slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.2)
+        "slackwater.reader.query.reopened_query._WAIT", wait_random_exponential(0.01, 0.2)
     )
     with (
         proxied as proxy,

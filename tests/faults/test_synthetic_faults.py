@@ -60,7 +60,7 @@ def test_broken_queries_are_resumed_in_the_middle_of_a_transaction(
     with (
         SyntheticSpanner(history) as server,
         FaultProxy(server.host, [breaks], seed=2) as proxy,
-        patch("slackwater.reader.query.partition_query._WAIT", wait_random_exponential(0.01, 0.1)),
+        patch("slackwater.reader.query.reopened_query._WAIT", wait_random_exponential(0.01, 0.1)),
         patch("slackwater.reader.query.batch_decoder.decode_columns", counted),
     ):
         stream = ChangeStream(

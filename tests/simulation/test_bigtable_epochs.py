@@ -47,8 +47,10 @@ def live(seed: int, likely: float, folder: Path) -> World:
     shape = shape_of(random.Random(seed))
     history = generate(seed, shape)
     world = World(history, folder / f"{seed}-{likely}.db", seed, likely=likely)
-    read = "slackwater.reader.bigtable.partition_read"
-    with patch(f"{read}._WAIT", wait_none()), patch(f"{read}.time", world.clock):
+    with (
+        patch("slackwater.reader.query.reopened_query._WAIT", wait_none()),
+        patch("slackwater.reader.bigtable.partition_read.time", world.clock),
+    ):
         # At an end that is moved later nothing is missing, and nothing comes twice.
         world.run_through((shape.start_us + shape.end_us) // 2)
         world.run_through(shape.end_us)

@@ -57,7 +57,7 @@ _LONG: Final = "spark_sink/sinks/table_settings.py::keep = _DAY_MS"
 _LEASE: Final = (
     "slackwater/config/settings.py::duration: Annotated[int, Duration(2_000, 600_000)] = 6_000"
 )
-_REOPENED: Final = "reader/query/partition_query.py::_ATTEMPTS_MAX: Final = 15"
+_REOPENED: Final = "reader/query/reopened_query.py::ATTEMPTS_MAX: Final = 15"
 _RETRY_MAX: Final = "slackwater/pipeline/failures.py::_DELAY_MAX_S: Final = 60.0"
 _RETRY: Final = "slackwater/pipeline/failures.py::_DELAY_FIRST_S: Final = 1.0"
 _SPAN: Final = (

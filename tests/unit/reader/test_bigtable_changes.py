@@ -21,6 +21,7 @@ from slackwater.reader.bigtable.row_range import WHOLE_TABLE
 from slackwater.reader.bigtable.service import BigtableService, ChangeMessage
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.errors import DecodeError
+from slackwater.reader.query import reopened_query
 
 END_US = 1_000_000_000
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -417,8 +418,8 @@ def test_a_read_that_breaks_goes_on_behind_the_last_whole_change(
     service, rows = Scripted(script), list[dict[str, Any]]()
     [read] = reads_of(starting_at([WHOLE_TABLE], 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_read, "_WAIT", lambda state: 0.0)
-        patch.setattr(partition_read, "_ATTEMPTS_MAX", 100)
+        patch.setattr(reopened_query, "_WAIT", lambda state: 0.0)
+        patch.setattr(partition_read, "ATTEMPTS_MAX", 100)
         patch.setattr(partition_read, "_PORTION_BYTES", portion_bytes)
 
         def deliver(changes: Changes) -> None:
