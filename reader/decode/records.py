@@ -43,9 +43,9 @@ class ChangeRecordDecoder:
         self._row: Callable[[Any], list[ChangeRecord]] | None = None
         self._rows = ResultRows(1)
 
-    def set_metadata(self, metadata: Any) -> None:
-        """Use the metadata of a first message that is decoded elsewhere."""
-        self._row = _row_decoder(metadata.SerializeToString(), self._mode)
+    def set_metadata(self, metadata: bytes) -> None:
+        """Use the serialized metadata of a first message that is decoded elsewhere."""
+        self._row = _row_decoder(metadata, self._mode)
 
     def feed(self, message: bytes) -> list[ChangeRecord]:
         """Return the records that a serialized PartialResultSet completes.

@@ -37,8 +37,8 @@ class Layout:
     is_proto: bool = False
 
 
-def form_of(message: bytes) -> tuple[Any, Layout | None] | None:
-    """Return the ResultSetMetadata of a query's first message, and the layout of its rows.
+def form_of(message: bytes) -> tuple[bytes, Layout | None] | None:
+    """Return the serialized ResultSetMetadata of a query's first message, and its rows' layout.
 
     The rows are not parsed. None if the message does not begin with metadata.
     """
@@ -50,18 +50,18 @@ def form_of(message: bytes) -> tuple[Any, Layout | None] | None:
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
+            metadata = message[at + 1 : at + 1 + size]
             try:
-                return _form(message[at + 1 : at + 1 + size])
+                return metadata, _layout(metadata)
             except DecodeError:
                 break
     return None
 
 
 @lru_cache(maxsize=64)
-def _form(serialized: bytes) -> tuple[Any, Layout | None]:
-    """Return the form of rows; the queries of a stream have the same, by the thousand."""
-    metadata = _Metadata.FromString(serialized)
-    return metadata, layout_of(metadata)
+def _layout(metadata: bytes) -> Layout | None:
+    """Return the layout of rows; the queries of a stream have the same, by the thousand."""
+    return layout_of(_Metadata.FromString(metadata))
 
 
 def layout_of(metadata: Any) -> Layout | None:

@@ -83,7 +83,7 @@ class QueryStream:
     def read_layout(self, message: bytes) -> None:
         """Read the result set's metadata in the first message."""
         self.is_first = False
-        metadata, self.layout = form_of(message) or (None, None)
+        metadata, self.layout = form_of(message) or (b"", None)
         if self.layout is not None:
             self.decoder.set_metadata(metadata)
 

@@ -97,14 +97,13 @@ class PartitionReader:
         try:
             records = self._query(partition, start_ns, decoder, audit, self._proof)
         except StartOutsidePartitionError:
-            recovered = self._recover(partition, start_ns, decoder)
-            self._require_delivered(partition, start_ns, end_of(recovered))
-            then(self._facts(partition, recovered, audit))
-            return
-        if has_ended:
-            decoder.flush()
-            if end_of(records) is None:
-                records += self._recover(partition, start_ns, decoder)
+            records = self._recover(partition, start_ns, decoder)
+            self._require_delivered(partition, start_ns, end_of(records))
+        else:
+            if has_ended:
+                decoder.flush()
+                if end_of(records) is None:
+                    records += self._recover(partition, start_ns, decoder)
         decoder.when_decoded(lambda: then(self._facts(partition, records, audit)))
 
     def _facts(

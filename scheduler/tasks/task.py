@@ -47,8 +47,9 @@ BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 # groups.
 _MANY: Final = 2
 _LINGER_S: Final = 0.02
-# The messages of so many queries that were received are decoded, if not earlier.
-_DECODED_TOGETHER: Final = 64
+# So many that wait for the decoding bring it, if not earlier: two for each query that was received,
+# of the query and of its partition's reader.
+_WAITING_MAX: Final = 64
 
 
 def read_task(
@@ -233,7 +234,7 @@ class _TaskRun:
             with self._lock:
                 self._unreceived -= 1
                 unreceived = self._unreceived
-            self._decoder.flush(waiting_min=min(_DECODED_TOGETHER, unreceived))
+            self._decoder.flush(waiting_min=min(_WAITING_MAX, unreceived))
             self._record_ended()
 
     @contextmanager

@@ -290,7 +290,8 @@ def test_another_order_of_fields_is_followed_and_another_shape_is_not() -> None:
     less = googlesql_metadata(DATA_CHANGE_FIELDS[1:])
     assert layout_of(less) is None
     assert layout_of(postgresql_metadata()) == Layout(is_json=True)
-    assert form_of(HEAD) == (googlesql_metadata(), layout_of(googlesql_metadata()))
+    usual = googlesql_metadata()
+    assert form_of(HEAD) == (usual.SerializeToString(), layout_of(usual))
     assert [form_of(of) for of in (b"", HEAD[:5], b"\x0a", b"\x12\x00")] == [None] * 4
 
 
