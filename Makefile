@@ -15,7 +15,7 @@ RULES := tests/unit tests/simulation/test_lineage_rules.py
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check quick test types on-spark-42 on-spark-41 lint format lock jars newest audit docs release bench faults clean
+.PHONY: help install demo check quick test types on-spark-42 on-spark-41 lint format lock jars newest audit docs release bench nightly faults clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -80,13 +80,8 @@ on-spark-42: $(VENV42)/.installed
 	@mkdir -p build
 	@$(VENV42)/bin/python -m pytest -k "not POSTGRESQL and not started_anew" \
 		tests/spark/test_source.py \
-		tests/spark/test_bigtable_source.py \
 		tests/unit/pages/test_advisories.py \
 		tests/unit/spark_sink/test_hadoop_connectors.py::test_connectors_are_of_the_hadoop_that_spark_has \
-		tests/spark/test_connectors.py::test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there \
-		tests/spark/test_connectors.py::test_every_jar_that_was_fetched_is_one_that_was_tested \
-		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
-		"tests/spark/test_table_epochs.py::test_an_object_store_gets_the_table_that_a_disk_does[flat-s3]" \
 		"$(FIRST_MINUTES)" \
 		tests/spark/test_pipeline_session.py \
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }
@@ -156,8 +151,16 @@ release: install ## Build packages, image, chart, bill of materials and notes of
 bench: install ## Measure everything; see docs/performance.md
 	@$(BIN)/python -m bench $(if $(GO_TAIL),--go $(GO_TAIL))
 
-faults: install ## The long tests: seeded faults, kills, takeovers, simulated lives
-	@$(BIN)/pytest -m long tests/emulator tests/install tests/outputs tests/pods tests/spark
+nightly: $(VENV42)/.installed $(VENVBQ)/.installed ## Each night: the tests that `make test` leaves out
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m long --durations=25
+	@$(VENV42)/bin/python -m pytest \
+		tests/spark/test_bigtable_source.py \
+		tests/spark/test_connectors.py::test_spark_writes_and_reads_s3_and_keeps_a_checkpoint_there \
+		tests/spark/test_connectors.py::test_every_jar_that_was_fetched_is_one_that_was_tested \
+		"tests/spark/test_object_stores.py::test_a_large_epoch_and_a_chunk_are_staged_and_land_whole[s3]" \
+		"tests/spark/test_table_epochs.py::test_an_object_store_gets_the_table_that_a_disk_does[flat-s3]"
+
+faults: nightly ## The long proofs: seeded faults, kills, takeovers, simulated lives
 	@$(BIN)/pytest --hypothesis-profile=long $(RULES)
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000
 	@$(BIN)/python -m tests.simulation.test_epochs 0 5000 MUTABLE_KEY_RANGE

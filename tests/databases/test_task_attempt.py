@@ -40,6 +40,7 @@ from slackwater.state.transaction import Transaction
 from tests.support.processes import FORKED, process
 from tests.support.stores import STORES
 
+LONG = pytest.mark.long
 PROCESSES = 6
 MERGES_AT_ONCE = 3
 PLAN = Plan("plan", "orders", 500, 100_500)
@@ -65,7 +66,12 @@ def keys(*tokens: str) -> list[PartitionKey]:
     return [PartitionKey("", token) for token in tokens]
 
 
-@pytest.fixture(params=[*STORES, "postgresql with REPEATABLE READ"])
+@pytest.fixture(
+    params=[
+        *(pytest.param(name, marks=LONG if name == "spanner" else ()) for name in STORES),
+        pytest.param("postgresql with REPEATABLE READ", marks=LONG),
+    ]
+)
 def url(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> str:
     made = sa.make_url(new_store_url(request.param.split()[0]))
     if "REPEATABLE READ" in request.param:

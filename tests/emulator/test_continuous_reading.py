@@ -134,6 +134,7 @@ def test_there_is_one_reader_process_and_another_one_after_its_death(sockets: Pa
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_reader_process_ends_with_its_parent(sockets: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process = started(sockets, parent.pid)

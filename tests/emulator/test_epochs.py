@@ -22,7 +22,7 @@ from tests.support.truths import require_equal, truth_of
     ("dialect", "state"),
     [
         (Dialect.GOOGLE_STANDARD_SQL, "sqlite"),
-        (Dialect.GOOGLE_STANDARD_SQL, "spanner"),
+        pytest.param(Dialect.GOOGLE_STANDARD_SQL, "spanner", marks=pytest.mark.long),
         (Dialect.POSTGRESQL, "postgresql"),
     ],
     ids=str,

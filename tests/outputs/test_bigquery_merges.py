@@ -108,7 +108,7 @@ class Mirror:
         assert sorted(map(plain, rows)) == sorted(map(plain, rows_of([self._file])))
 
 
-@pytest.mark.parametrize("are_kept", [False, True])
+@pytest.mark.parametrize("are_kept", [pytest.param(False, marks=pytest.mark.long), True])
 def test_random_epochs_leave_the_rows_of_a_merge_of_files(
     server: BigQueryServer, are_kept: bool
 ) -> None:

@@ -187,7 +187,7 @@ def test_files_are_merged_one_by_one_while_epochs_add_others(
     assert [number for (number,) in read] == list(range(next(numbers)))
 
 
-@pytest.mark.parametrize("catalog", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("catalog", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def test_a_few_changes_in_typed_columns_are_read_as_they_were_written(
     catalog: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -225,7 +225,13 @@ def test_a_few_changes_in_typed_columns_are_read_as_they_were_written(
     log.reader.close()
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "Asia/Tokyo",
+        *(pytest.param(z, marks=pytest.mark.long) for z in ("UTC", "America/Los_Angeles")),
+    ],
+)
 def test_a_version_can_be_read_for_as_long_as_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
@@ -295,7 +301,9 @@ def test_a_new_catalog_is_refused_beside_the_files_of_another(
             other.take_over(lambda: None)
 
 
-@pytest.mark.parametrize("served", [s3, cloud_storage, azure])
+@pytest.mark.parametrize(
+    "served", [s3, *(pytest.param(of, marks=pytest.mark.long) for of in (cloud_storage, azure))]
+)
 def test_a_lake_has_its_files_in_any_object_store(
     tmp_path: Path, served: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,7 +235,14 @@ LOGS: Final[dict[str, type[Log]]] = {
     "BigQuery": BigQuery,
 }
 LONG: Final = pytest.mark.long
-of_each_log = pytest.mark.parametrize("log", LOGS.values(), ids=list(LOGS))
+
+
+def of_each_log(*slow: type[Log]) -> pytest.MarkDecorator:
+    """Run a test of each log; of those that make many requests, with the long ones."""
+    logs = [
+        pytest.param(log, id=name, marks=LONG if log in slow else ()) for name, log in LOGS.items()
+    ]
+    return pytest.mark.parametrize("log", logs)
 
 
 @dataclass(frozen=True)
@@ -307,7 +314,7 @@ def require_one_history(log: type[Log], url: str, stores: Stores, *owners: Log) 
 @pytest.mark.parametrize(
     "takes_over", [False, pytest.param(True, marks=LONG)], ids=["commits", "takes over, commits"]
 )
-@of_each_log
+@of_each_log(LargeFiles, Iceberg, BigQuery)
 def test_of_two_owners_whose_requests_come_in_any_order_with_two_switches_one_commits(
     stores: Stores, log: type[Log], takes_over: bool, is_of_all: bool
 ) -> None:
@@ -350,7 +357,7 @@ def test_of_two_owners_whose_requests_come_in_any_order_with_two_switches_one_co
 @pytest.mark.parametrize(
     "is_carried_out", [pytest.param(False, marks=LONG), True], ids=["request", "answer"]
 )
-@of_each_log
+@of_each_log(LargeFiles, Iceberg)
 def test_an_owner_whose_request_or_answer_is_lost_commits_once(
     stores: Stores, log: type[Log], is_carried_out: bool
 ) -> None:

@@ -56,7 +56,7 @@ def log(
     log.reader.close()
 
 
-@pytest.mark.parametrize("are_kept", [False, True])
+@pytest.mark.parametrize("are_kept", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_random_epochs_leave_the_rows_of_a_merge_of_files(log: Log, are_kept: bool) -> None:
     choose = random.Random(5)
     mirror = MergedMirror(log, pa.schema([*SCHEMA, *(MARKS.items() if are_kept else ())]))

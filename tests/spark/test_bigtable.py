@@ -47,6 +47,7 @@ FORMATS: Final = ("parquet", "json", "orc", "delta", "iceberg")
 Row = tuple[bytes, int, int, str | None, str, tuple[Any, ...]]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("commands_here")
 def test_a_store_that_was_lost_comes_back_from_the_output_with_each_change_once(
     shape: Shape, history: History, host: str, tmp_path: Path

@@ -49,6 +49,7 @@ def topics(kafka_broker: str, pubsub: PubSubEmulator) -> dict[str, dict[str, Any
     }
 
 
+@pytest.mark.long
 def test_listed_cells_are_in_every_sink_after_a_kill(
     shape: Shape,
     history: History,

@@ -35,6 +35,7 @@ def failure_of(spark: SparkSession, folder: Path, stage: Any) -> ErrorRecord:
     return diagnose(error)
 
 
+@pytest.mark.long
 def test_a_long_error_of_javas_is_told_by_its_first_cause(
     session: SparkSession, tmp_path: Path
 ) -> None:

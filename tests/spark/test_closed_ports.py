@@ -149,6 +149,7 @@ def test_no_port_is_reached_from_another_machine(pipeline: Pipeline) -> None:
     assert {address for address, _ in pipeline.listening()} == {"127.0.0.1"}
 
 
+@pytest.mark.long
 def test_spark_gives_a_stranger_no_blocks(pipeline: Pipeline, spark: StrangersSpark) -> None:
     block = spark.broadcast(SECRET)
     # A Spark that asks for no secret gives it.
@@ -166,6 +167,7 @@ def test_spark_is_stopped_by_no_message(pipeline: Pipeline, spark: StrangersSpar
     assert "EndpointNotFound" not in str(refusals)
 
 
+@pytest.mark.long
 def test_a_spark_without_a_secret_is_stopped_by_the_same_message(spark: StrangersSpark) -> None:
     """Otherwise the test above could not fail."""
     assert spark.works()
@@ -192,6 +194,7 @@ def test_py4j_takes_no_calls_without_its_token(pipeline: Pipeline) -> None:
     assert DONE not in str(answers)
 
 
+@pytest.mark.long
 def test_py4j_without_a_token_takes_the_same_calls(spark: StrangersSpark) -> None:
     """Otherwise the test above could not fail."""
     assert DONE in strangers.sent(spark.py4j_port, OF_JVM.encode())
@@ -204,6 +207,7 @@ def test_py4j_without_a_token_takes_the_same_calls(spark: StrangersSpark) -> Non
     server.shutdown()
 
 
+@pytest.mark.long
 def test_idle_connections_stop_nothing(pipeline: Pipeline) -> None:
     with strangers.idle(pipeline.ports(), IDLE):
         pipeline.goes_on()
@@ -282,6 +286,7 @@ def test_the_page_answers_by_its_own_name_and_for_its_token_only(pipeline: Pipel
         assert status(path, right, "Host: evil.example") == "421"
 
 
+@pytest.mark.long
 def test_no_page_of_spark_stops_anything(pipeline: Pipeline) -> None:
     """Those of a cluster's master offer it."""
     application = "app-1"

@@ -73,10 +73,8 @@ class Destination:
 
 @pytest.fixture(
     params=[
-        "transaction",
-        pytest.param("table", marks=pytest.mark.long),
         "postgresql",
-        "ducklake",
+        *(pytest.param(of, marks=pytest.mark.long) for of in ("transaction", "table", "ducklake")),
     ]
 )
 def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Destination]:
@@ -141,7 +139,9 @@ def test_a_mirror_is_scanned_and_what_others_damage_is_found_and_repaired(
 
 
 @pytest.mark.usefixtures("commands_here")
-@pytest.mark.parametrize("capture", ["NEW_ROW_AND_OLD_VALUES", "NEW_ROW"])
+@pytest.mark.parametrize(
+    "capture", ["NEW_ROW", pytest.param("NEW_ROW_AND_OLD_VALUES", marks=pytest.mark.long)]
+)
 def test_datastreams_rows_of_a_changelog_tell_each_row_before_and_after(
     new_database: NewDatabase,
     server: BigQueryServer,

@@ -56,15 +56,22 @@ from tests.support.postgres import postgres_server as postgres_server
 TYPED = ["changelogs", "changelogs_in_postgresql", "changelogs_in_ducklake"]
 TRANSACTIONS = ["in_postgresql", "in_ducklake"]
 CONSISTENT = ["mirrors", *TRANSACTIONS]
+# Their epochs are written by what writes the others'.
+LONG = ("changelogs_in_ducklake", "upserted")
 
 
-@pytest.fixture(params=[*TYPED, *CONSISTENT, "upserted"])
+def places(*kinds: str) -> list[Any]:
+    """Return a fixture's parameters, those of LONG with the long tests."""
+    return [pytest.param(k, marks=pytest.mark.long if k in LONG else ()) for k in kinds]
+
+
+@pytest.fixture(params=places(*TYPED, *CONSISTENT, "upserted"))
 def place(request: pytest.FixtureRequest) -> DatabasePlace:
     place: DatabasePlace = request.getfixturevalue(request.param)
     return place
 
 
-@pytest.fixture(params=TYPED)
+@pytest.fixture(params=places(*TYPED))
 def typed(request: pytest.FixtureRequest) -> DatabasePlace:
     """Return a place of typed changelogs."""
     place: DatabasePlace = request.getfixturevalue(request.param)
@@ -151,7 +158,7 @@ def test_a_scan_goes_on_after_a_kill(place: DatabasePlace) -> None:
     assert place.owner()[0].position(place.spark).complete == low_watermark(1)
 
 
-@pytest.mark.parametrize("kind", [*CONSISTENT, "upserted"])
+@pytest.mark.parametrize("kind", places(*CONSISTENT, "upserted"))
 def test_rows_are_updated_and_deleted_by_each_owner(
     request: pytest.FixtureRequest, kind: str
 ) -> None:
@@ -300,7 +307,7 @@ def test_a_database_that_was_emptied_or_restored_without_epochs_is_refused(
     assert refused.value.hint.endswith("restore both as of one time")
 
 
-@pytest.mark.parametrize("kind", ["mirrors", "upserted", *TRANSACTIONS])
+@pytest.mark.parametrize("kind", places("mirrors", "upserted", *TRANSACTIONS))
 def test_large_epochs_of_several_tables_are_written_at_the_same_time(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -62,6 +62,7 @@ def the_pages_settings(stream: ChangeStream, folder: Path, start: str, host: str
     return {**values, "state": state, "spark": {"master": "local[2,4]", "conf": spark_conf()}}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_consumers_get_the_changes_after_the_connectors_last_watermark(
     emulator: Emulator, kafka_broker: str, tmp_path: Path

@@ -74,7 +74,7 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[tuple[ServedStore, str]]:
             yield store, f"{scheme}://{BUCKET}"
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=["iceberg", pytest.param("delta", marks=LONG)])
 def place(
     bucket: tuple[ServedStore, str], session: SparkSession, request: pytest.FixtureRequest
 ) -> Iterator[Place]:

@@ -103,6 +103,7 @@ def download(store: ServedStore, folder: str, to: Path) -> Path:
     return to
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("commands_here")
 def test_a_changelog_and_a_delta_table_by_the_page(
     new_database: NewDatabase, tmp_path: Path

@@ -32,6 +32,7 @@ PHONE = ViewportSize(width=360, height=740)
 SCREEN = ViewportSize(width=1_200, height=900)
 
 
+@pytest.mark.long
 def test_the_page_shows_splits_merges_a_failure_with_its_remedy_and_a_stall(
     new_database: NewDatabase, browser: Browser, tmp_path: Path
 ) -> None:

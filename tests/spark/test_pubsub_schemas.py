@@ -226,7 +226,14 @@ def test_a_topic_that_takes_revisions_up_to_one_is_let_take_the_next(
     settings_of(**values).check_tables(columns_of(WIDER))
 
 
-@pytest.mark.parametrize("state", ["no topic", "no schema", "another schema", "another type"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "no topic",
+        "another schema",
+        *(pytest.param(of, marks=pytest.mark.long) for of in ("no schema", "another type")),
+    ],
+)
 def test_a_remedys_commands_let_a_topic_take_the_messages(
     state: str, output: Output, pubsub: PubSubEmulator, tmp_path: Path
 ) -> None:
@@ -369,11 +376,12 @@ def test_a_right_that_is_missing_is_named_with_its_role(
     assert pubsub.pull(topic) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("commands_here")
 # PostgreSQL's types are in tests/unit/spark_sink/test_revisions.py.
 @pytest.mark.parametrize(
     "dialect",
-    [Dialect.GOOGLE_STANDARD_SQL, pytest.param(Dialect.POSTGRESQL, marks=pytest.mark.long)],
+    Dialect,
     ids=str,
 )
 def test_topics_made_by_the_programs_own_commands_get_the_rows_of_all_types(

@@ -103,6 +103,7 @@ class Pipelines:
         self.wait(has_reached, name)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("commands_here")
 def test_the_remedies_of_a_failed_pipeline_work_beside_its_process(
     new_database: NewDatabase, tmp_path: Path

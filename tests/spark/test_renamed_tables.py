@@ -141,11 +141,10 @@ def ended(owner: Owner) -> list[Rescan]:
     return [] if any(one.state is RescanState.RUNNING for one in listed) else listed
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("commands_here")
-@pytest.mark.parametrize(
-    "kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.long)], ids=str
-)
+@pytest.mark.parametrize("kind", KINDS[:2], ids=str)
 def test_mirrors_follow_tables_that_take_each_others_names(
     kind: Kind,
     session: SparkSession,

@@ -114,6 +114,7 @@ def numbers(connection: psycopg.Connection[Any]) -> list[int]:
         return []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("commands_here")
 def test_all_rows_move_to_postgresql_and_its_keys_go_on(
     emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -87,9 +87,9 @@ def restored(
     ("parts", "outcome"),
     [
         ([STORE], WENT_ON),
-        ([CHECKPOINT], REFUSED),
         ([OUTPUT], REFUSED),
         # `python -m tests.proofs.restores` has these, too, and the rule is tested without Spark.
+        pytest.param([CHECKPOINT], REFUSED, marks=LONG),
         pytest.param([STORE, CHECKPOINT], REFUSED, marks=LONG),
         pytest.param([STORE, OUTPUT], REFUSED, marks=LONG),
         pytest.param([CHECKPOINT, OUTPUT], REFUSED, marks=LONG),
@@ -109,7 +109,7 @@ def test_an_older_part_doubles_nothing_and_loses_nothing(
     ("parts", "outcome"),
     [
         ([STORE], WENT_ON),
-        ([CHECKPOINT], REFUSED),
+        pytest.param([CHECKPOINT], REFUSED, marks=LONG),
         pytest.param([STORE, CHECKPOINT], REFUSED, marks=LONG),
     ],
 )

@@ -55,11 +55,10 @@ def ended_after_a_chunk(pipeline: Pipeline) -> Iterator[None]:
         ending.join()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("commands_here")
-@pytest.mark.parametrize(
-    "kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.long)], ids=str
-)
+@pytest.mark.parametrize("kind", KINDS[:2], ids=str)
 def test_scheduled_runs_finish_a_rescan_and_a_new_table(
     kind: Kind, new_database: NewDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +105,7 @@ def test_scheduled_runs_finish_a_rescan_and_a_new_table(
     assert run() == {SINGERS: singers, NEW: notes}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("commands_here")
 def test_a_pipeline_that_ends_for_good_says_that_a_rescan_is_not_finished(
     new_database: NewDatabase, tmp_path: Path

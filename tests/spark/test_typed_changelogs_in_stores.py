@@ -52,7 +52,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
         yield served
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def place(session: SparkSession, store: ServedStore, request: pytest.FixtureRequest) -> Place:
     return Place(session, store, f"{store.path}/{uuid.uuid4().hex}", request.param)
 

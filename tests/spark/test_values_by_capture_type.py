@@ -255,10 +255,9 @@ def plain_type(kind: pa.DataType, value: Any) -> pa.DataType:
 @pytest.fixture(
     params=[
         "delta",
-        pytest.param("iceberg", marks=pytest.mark.long),
         "bigquery",
         "postgresql",
-        "ducklake",
+        *(pytest.param(of, marks=pytest.mark.long) for of in ("iceberg", "ducklake")),
     ]
 )
 def written(
