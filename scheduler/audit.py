@@ -9,8 +9,6 @@ The numbers are number_of_records_in_transaction, number_of_partitions_in_transa
 is_last_record_in_transaction_in_partition, from "Data change records" in Spanner's documentation.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

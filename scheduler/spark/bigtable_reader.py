@@ -1,7 +1,5 @@
 """The epochs of a table of Bigtable's, as Spark's micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The filter of one partition query's records: those inside the cut are audited and delivered."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

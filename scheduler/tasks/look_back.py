@@ -5,8 +5,6 @@ end (apache/beam issue 40232), and Spanner refuses later starts. A query that st
 partition's end, and has no end_timestamp, returns them: it goes on to the partition's end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, TypeVar
 

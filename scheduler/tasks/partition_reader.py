@@ -3,8 +3,6 @@
 It runs in the caller's thread and uses no store: it returns facts, and the caller records them.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The views over a changelog that show tables, or Datastream's columns: `slackwater sql view`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The check that a broker answers, for `slackwater check`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Kafka's topics, and the settings of its clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -7,20 +7,15 @@ init_transactions, which waits until a commit under way is finished. So it is th
 transaction starts from, or the transaction fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from slackwater.spark_sink.kafka.positions import WHOLE, Position, Positions
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer, TopicPartition
 
 _TIMEOUT_S: Final = 60.0
 # The partition follows from the key.
@@ -163,7 +158,7 @@ class Transactions:
         _while_passing(self._producer.init_transactions)(_TIMEOUT_S)
 
     @contextmanager
-    def transaction(self, reader: PositionReader, position: Position) -> Iterator[Transactions]:
+    def transaction(self, reader: PositionReader, position: Position) -> "Iterator[Transactions]":
         """Begin a transaction; commit it with a position, or abort it if an error is raised.
 
         Raises:

@@ -1,7 +1,5 @@
 """The place of epochs in files, as their log needs it: a folder, on a disk or in a store."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -97,7 +95,7 @@ class EpochPlace(Shown, Protocol):
     def translating(self) -> AbstractContextManager[None]:
         """Turn the errors of the place into ours."""
 
-    def prepare(self, spark: SparkSession) -> None:
+    def prepare(self, spark: "SparkSession") -> None:
         """Check that the place can be used.
 
         Raises:

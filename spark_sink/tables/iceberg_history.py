@@ -1,7 +1,5 @@
 """The history of an Iceberg table's current snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -29,7 +27,7 @@ class Ancestor:
     has_rows: bool = True
 
 
-def history_of(table: Table, application: str) -> History:
+def history_of(table: "Table", application: str) -> History:
     """Return the current snapshot and its ancestors that are not expired.
 
     Args:

@@ -1,7 +1,5 @@
 """The pipeline's low watermark in the store: how it rises, and how it is set back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

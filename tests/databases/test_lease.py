@@ -1,7 +1,5 @@
 """The lease: one owner at a time, on every store; who is gone is known without comparing clocks."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

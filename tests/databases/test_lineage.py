@@ -1,7 +1,5 @@
 """Partitions with mutable key ranges in the metadata store, on every kind of store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What plans leave in every store: the ends that they observed, claims, and failed audits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Where partitions of Bigtable's are read on, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests to read tables again, and their progress, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

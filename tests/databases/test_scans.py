@@ -1,7 +1,5 @@
 """What the metadata store keeps of an initial scan, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

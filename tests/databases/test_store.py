@@ -1,7 +1,5 @@
 """What the metadata store promises, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
 import contextlib
 import stat
 from collections.abc import Callable, Iterator

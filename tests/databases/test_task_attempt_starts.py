@@ -1,7 +1,5 @@
 """What attempts at tasks record of partitions with mutable key ranges, on every kind of store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A changelog in BigQuery: what its table has to be, what a restart finds, and what it costs."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager

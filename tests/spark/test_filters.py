@@ -1,7 +1,5 @@
 """What a filter leaves out is not written, and it loses no count."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

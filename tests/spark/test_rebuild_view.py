@@ -1,7 +1,5 @@
 """The views over a changelog are the tables, by value."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

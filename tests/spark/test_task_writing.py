@@ -1,7 +1,5 @@
 """What tasks write by themselves is what Spark writes, and no more of it becomes visible."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict

@@ -3,8 +3,6 @@
 A step is a request to the store, or a call that looks at a disk's names or changes them.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

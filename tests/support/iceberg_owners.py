@@ -1,7 +1,5 @@
 """Processes that commit to an Iceberg table: in a folder, or in a catalog of spark.conf."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

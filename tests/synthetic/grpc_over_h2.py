@@ -5,8 +5,6 @@ here messages that are ready go out together, as many as fit into a frame of HTT
 HTTP2" in gRPC's documentation.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import threading

@@ -1,7 +1,5 @@
 """The record of committed epochs: found in Spark's progress, stored and reported."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

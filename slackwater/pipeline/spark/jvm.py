@@ -5,8 +5,6 @@ So all code that reaches behind the public interface is in this module, and its 
 return plain Python values.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Tasks stage an epoch's files where the log's commits are; the driver appends their rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain

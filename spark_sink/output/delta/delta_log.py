@@ -1,7 +1,5 @@
 """The log of a Delta table: versions, each of which is added only if its number is free."""
 
-from __future__ import annotations
-
 import io
 import json
 import time

@@ -1,7 +1,5 @@
 """The errors of Delta tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The rows of a Delta table's files, in the columns that the table has now."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator
 from typing import Any

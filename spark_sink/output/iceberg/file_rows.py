@@ -1,7 +1,5 @@
 """The rows of a table's data files, in the columns that the table has now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The errors of pyiceberg and of a catalog's client as those of the sinks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Rows of a request are seen at once, before the epoch's commit: each table goes o
 watermark in the table of marks says up to when all of them are complete.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -50,7 +48,9 @@ class UpsertedMirror(BigQueryAccess):
             self._dataset.set_staleness(self._name, self._staleness)
         return super().take_over()
 
-    def _layout(self, fields: Sequence[bigquery.SchemaField], key: Sequence[str]) -> dict[str, Any]:
+    def _layout(
+        self, fields: "Sequence[bigquery.SchemaField]", key: Sequence[str]
+    ) -> dict[str, Any]:
         from google.cloud.bigquery.table import PrimaryKey, TableConstraints
 
         types = {field.name: field.field_type for field in fields}

@@ -1,7 +1,5 @@
 """A managed table in a DuckLake: a mirror, or a typed changelog."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa

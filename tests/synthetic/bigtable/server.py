@@ -1,7 +1,5 @@
 """The service behind gRPC, in a thread or in a process of its own."""
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -45,7 +43,7 @@ class SyntheticBigtable:
         """Host and port."""
         return self._server.host
 
-    def __enter__(self) -> SyntheticBigtable:
+    def __enter__(self) -> "SyntheticBigtable":
         self._server.start()
         return self
 

@@ -1,7 +1,5 @@
 """The files and counts of a task that writes what it reads."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
