@@ -1,19 +1,16 @@
 """Messages with a schema: an epoch's records in an envelope, as rows in Spark."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
+
+from pyspark.sql import Column, DataFrame
 
 from slackwater.spark_sink.avro.schemas import TableSchema
 from slackwater.spark_sink.avro.wire_format import for_avro
 from slackwater.spark_sink.envelopes.envelope import Envelope, MessageBody, require_whole_rows
 from slackwater.spark_sink.envelopes.event import Row
 from slackwater.spark_sink.message_rows import rows_of_messages
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # The column with the topic of each record.
 _TOPIC: Final = "topic"

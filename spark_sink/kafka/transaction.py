@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from slackwater.spark_sink.kafka.positions import WHOLE, Position, Positions
@@ -93,8 +93,6 @@ class PositionReader:
     """
 
     def __init__(self, settings: Mapping[str, str], ids: Ids, *, waits: bool = True) -> None:
-        from confluent_kafka import Consumer
-
         self._ids = ids
         self.consumer: Consumer = Consumer(
             {
@@ -112,8 +110,6 @@ class PositionReader:
         Raises:
             KafkaException: the broker refuses, or can't be reached.
         """
-        from confluent_kafka import TopicPartition
-
         numbers = [WHOLE, *shards]
         asked = [TopicPartition(self._ids.topic, number) for number in numbers]
         by_number = {}
@@ -140,8 +136,6 @@ class Transactions:
     """
 
     def __init__(self, settings: Mapping[str, str], ids: Ids, shard: int, shards: int) -> None:
-        from confluent_kafka import Producer
-
         self._ids, self._shard, self.shards = ids, shard, shards
         self._failed: MessageFailedError | None = None
         self._unpolled = 0
@@ -219,8 +213,6 @@ class Transactions:
             MessageFailedError: a message was refused.
             KafkaException: the transaction failed.
         """
-        from confluent_kafka import TopicPartition
-
         place: TopicPartition = TopicPartition(
             self._ids.topic, self._shard, position.watermark_us, position.metadata()
         )

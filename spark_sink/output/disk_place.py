@@ -1,14 +1,14 @@
 """Epochs on a local disk: each is a folder, which is staged and appears by one rename."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import FileSystemError, PublishError, missing_files
 from slackwater.spark_sink.output.commit_log import CommittedFile
@@ -24,9 +24,6 @@ from slackwater.spark_sink.output.epoch_place import (
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.merged_files import sync
 from slackwater.spark_sink.output.small_files import NO_LINKS, LocalFiles, local_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _PREFIX: Final = "part-"
 

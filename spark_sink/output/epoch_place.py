@@ -4,15 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
+
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.small_files import SmallFiles
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # The beginning of the names of epochs.
 EPOCH_PREFIX: Final = "epoch="

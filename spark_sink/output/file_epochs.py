@@ -1,10 +1,11 @@
 """Epochs on their way into files: written by tasks, and published by a commit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT, write_options
 from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
@@ -20,10 +21,6 @@ from slackwater.spark_sink.output.maintenance import (
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 class FileEpochs:
@@ -77,7 +74,7 @@ class FileEpochs:
         self.maintenance.take_over(latest.low_watermark)
         return latest
 
-    def for_scan(self) -> FileEpochs:
+    def for_scan(self) -> "FileEpochs":
         """Return the same for an initial scan; see EpochFiles."""
         unfiltered = self._preparation.unfiltered()
         return FileEpochs(self._place, self._format, unfiltered, self._partition_by, log=self._log)
@@ -131,8 +128,6 @@ class FileEpochs:
 
     def _lines(self, frame: DataFrame) -> DataFrame:
         """Return the rows as Spark's JSON writer has them, in a column."""
-        from pyspark.sql import functions as F
-
         columns = [name for name in frame.columns if name not in self._partition_by]
         line = F.to_json(F.struct(*columns), dict(write_options(JSON)))
         return frame.select(line.alias("value"), *self._partition_by)

@@ -3,13 +3,12 @@
 Tasks write the table's files, or hand small ones on; the driver commits them, without Spark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import PublishError
@@ -23,10 +22,6 @@ from slackwater.spark_sink.output.table_files import TableFiles, data_files
 from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import datetime_to_us, us_to_datetime
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 class TableEpochs:
@@ -78,7 +73,7 @@ class TableEpochs:
         self.maintenance.take_over(last)
         return LatestEpoch(last, self._commits.last_line())
 
-    def for_scan(self) -> TableEpochs:
+    def for_scan(self) -> "TableEpochs":
         """Return the same for an initial scan; see EpochFiles."""
         unfiltered = self._preparation.unfiltered()
         return TableEpochs(self._commits, self._files.for_scan(), unfiltered, self._partition_by)

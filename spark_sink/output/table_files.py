@@ -10,10 +10,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.disk_place import Disk, StagingFolder
@@ -32,9 +33,6 @@ from slackwater.spark_sink.output.object_store import (
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.output.table_commits import DataFile
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _PREFIX: Final = "part-"
 _SUFFIX: Final = ".parquet"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import RecordFilter
@@ -28,9 +29,6 @@ from slackwater.spark_sink.output.parquet_stats import rows_of
 from slackwater.spark_sink.output.preparation import DATE_COLUMN, RECORDS_COLUMN, Preparation
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import us_to_datetime
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 # The bytes of a message besides the values of its mod: names, types, the transaction.
 MESSAGE_OVERHEAD_BYTES: Final = 2_000

@@ -1,11 +1,11 @@
 """The typed changelog of one Spanner table: a Delta or Iceberg table of all its changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import ChangelogColumnError
@@ -15,10 +15,6 @@ from slackwater.spark_sink.tables.managed_table import ManagedTable
 from slackwater.spark_sink.tables.table_changes import AppendId, MissingColumn
 from slackwater.spark_sink.typed_rows import record_columns, typed_rows
 from slackwater.typed_changes import AFTER, BEFORE, KEY, NAMED_COLUMNS, in_pieces, typed_changes
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 STRUCTS: Final = (KEY, BEFORE, AFTER)
 CHANGED_COLUMNS: Final = (
@@ -53,15 +49,11 @@ class ChangelogTable(ManagedTable):
     @property
     def schema(self) -> StructType:
         """The table's columns that changes are written to. After ensure_columns()."""
-        from pyspark.sql.types import StructType
-
         return StructType([field for field in self._schema or () if field.name in _WRITTEN])
 
     @property
     def structs(self) -> StructFields:
         """The table's structs and their fields; empty before ensure_columns()."""
-        from pyspark.sql.types import StructType
-
         return {
             field.name: {f.name: f.dataType.simpleString().upper() for f in field.dataType.fields}
             for field in (self._schema or ())

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Final
 
 import pyarrow as pa
+from google.cloud import bigquery
 
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
@@ -106,8 +107,6 @@ class ChangesTable(ShownRows):
         """
         if self._is_ready:
             return
-        from google.cloud import bigquery
-
         fields = fields_of(schema)
         there = self._dataset.make(
             self._table,

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.data_folder import DataFolder
@@ -145,8 +146,6 @@ class DeltaLog:
         Raises:
             PublishError: the store fails.
         """
-        from deltalake import DeltaTable
-
         interval = int(snapshot.properties.get(_INTERVAL, _INTERVAL_DEFAULT))
         if snapshot.version - max(self._checkpoint, 0) < interval:
             return

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,8 +32,6 @@ def opened(files: StoreIO, location: str, size: int) -> Iterator[pq.ParquetFile]
         location: the file's.
         size: in bytes.
     """
-    import obstore
-
     if not is_object_store(location):
         source: Any = pa.memory_map(str(local_path_of(location)))
     elif size > _IN_MEMORY_MAX:
