@@ -183,20 +183,15 @@ class ExactlyOnce:
         """
         if not (isinstance(error, MessageRefusedError) and is_too_large(error) and error.topic):
             return False
-        limit = self._size_max(error.topic)
-        if limit >= min(
-            int(self._settings.get(_BATCH_SIZE, BATCH_BYTES_MAX)), self._size_max(None)
-        ):
+        limit = self.size_max(error.topic)
+        if limit >= min(int(self._settings.get(_BATCH_SIZE, BATCH_BYTES_MAX)), self.size_max(None)):
             return False
         _log.info("topic %s takes %d bytes: batches are as small from now on", error.topic, limit)
         self._settings[_BATCH_SIZE] = str(limit)
         return True
 
-    def size_max(self, spark: SparkSession, topic: str | None) -> int:  # noqa: ARG002
+    def size_max(self, topic: str | None) -> int:
         """Return the size in bytes of the largest message that is taken; None for any topic."""
-        return self._size_max(topic)
-
-    def _size_max(self, topic: str | None) -> int:
         own = int(self._settings.get("message.max.bytes", MESSAGE_BYTES_MAX))
         if topic is None:
             return own
