@@ -64,7 +64,7 @@ class ChangelogTable(ManagedTable):
         self, records: DataFrame, columns: Sequence[Column], *, is_checked: bool = False
     ) -> DataFrame:
         """Return a row for each mod of the table's records; see ManagedTable."""
-        return typed_rows(records, self._table, columns, self.schema, is_checked=is_checked)
+        return typed_rows(records, self.table, columns, self.schema, is_checked=is_checked)
 
     def add_records(
         self, records: pa.Table, columns: Sequence[Column], append_id: AppendId
@@ -82,7 +82,7 @@ class ChangelogTable(ManagedTable):
         """
         schema, of_records = arrow_schema_of(self.schema), record_columns(columns, self.schema)
         rows = [
-            typed_changes(piece, self._table, schema, of_records)
+            typed_changes(piece, self.table, schema, of_records)
             for batch in records.to_batches()
             for piece in in_pieces(batch)
         ]
@@ -120,7 +120,7 @@ class ChangelogTable(ManagedTable):
             if not self._format.holds(present_type, kind):
                 raise ChangelogColumnError(
                     f"column {part}.{name} of the changelog {self._path} has type {present_type},"
-                    f" but {self._table} now needs {kind}.",
+                    f" but {self.table} now needs {kind}.",
                     "Move the changelog away, so that a new one is created, and run the pipeline"
                     " again",
                 )
