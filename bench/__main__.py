@@ -5,8 +5,6 @@
 A section that is not measured keeps the figures of its last run. All take half an hour.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

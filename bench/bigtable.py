@@ -8,8 +8,6 @@ come: its lag is from a change's commit until its epoch is readable.
     python -m bench.bigtable [--seconds 60] [--rate 20000] [--tablets 1000] [--whole] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -9,8 +9,6 @@ ends; then it is removed, since an hour of them fills a disk.
         [--format delta] [--reading continuous] [--into docs/performance] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,7 +1,5 @@
 """Output of a measurement's figures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -7,8 +7,6 @@ reader asks for their low watermark every few milliseconds.
     python -m bench.freshness [--seconds 60] [--rate 20] [--format delta] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ Spark's workers, not of the broker.
     python -m bench.kafka_delivery [--large 10] [--small 30] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

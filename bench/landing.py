@@ -10,8 +10,6 @@ Python worker, from the end of the second epoch on: the JVM compiles what runs o
 Rows for BigQuery are counted by a server in the process of the measurement, which is not counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ statement a row, as connectors have it that know no epoch.
         [--large 10000000] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

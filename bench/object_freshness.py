@@ -6,8 +6,6 @@ All else is as in bench.freshness.
     python -m bench.object_freshness [--store s3|gs|az] [--format parquet|delta] [--delay-ms 30]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ The service runs on a synthetic server; its epochs' seconds come from its own lo
         [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

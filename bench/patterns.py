@@ -1,7 +1,5 @@
 """Change streams of synthetic records, for programs that read or land them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

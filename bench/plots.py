@@ -1,7 +1,5 @@
 """The plots of docs/performance.md, drawn from the figures that python -m bench saves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

@@ -8,8 +8,6 @@ to round, as a service does. The client's bill is its loop alone. The emulator i
     python -m bench.read_cpu [--records 20000] [--rounds 3] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -7,8 +7,6 @@ documents suggest, and spanner-change-streams-tail as JSON to nowhere, where its
     python -m bench.reading [--rounds 3] [--go PATH] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ as well. Then the plain client reads the same table into Python's lists.
     python -m bench.scan [--rows 1000000] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Services that are measured: their settings, their change stream, the CPU of processes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

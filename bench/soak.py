@@ -8,8 +8,6 @@ what it committed, and that is what the output is held against. Every few second
 open files of all processes, the rows of the store, the checkpoint's files and the lag are noted.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

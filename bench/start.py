@@ -5,8 +5,6 @@ With and without an archive of the JVM's classes, in turn.
     python -m bench.start [--rounds 5] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

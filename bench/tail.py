@@ -3,8 +3,6 @@
 python -m bench.tail [--rounds 5] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

@@ -3,8 +3,6 @@
 python -m bench.watermark_log [--days 30] [--idle SHARE]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

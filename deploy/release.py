@@ -7,8 +7,6 @@ version's section of CHANGELOG.md as its notes, and the checksums of all of them
 there when all is in it.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

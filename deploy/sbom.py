@@ -6,8 +6,6 @@ under which licence, stands in the description by which Ivy fetched it, in its o
 Spark's list of its jars, or in its manifest. A licence that stands nowhere is NOASSERTION.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The change stream to read: its address, checked, and the request options of its queries."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ ReaderError
 `- UnavailableError           world: Spanner could not be reached, or kept failing
 """
 
-from __future__ import annotations
-
 from slackwater.own_error import OwnError, UserError
 
 

@@ -9,8 +9,6 @@ timestamp in a partition (google/spanner/v1/change_stream.proto). It is compared
 its order is that of a transaction's records, and the emulator numbers each kind by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from slackwater.reader.records import (

@@ -8,8 +8,6 @@ and 175, apache/beam issue 40232).
 The meaning of other status codes is decided in reader.transport.answers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -6,8 +6,6 @@ minutes after the later of now and start_timestamp, which allows no less. A long
 several queries, one after the other.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from slackwater.timestamp import seconds_to_ns

@@ -8,8 +8,6 @@ Fields have Spanner's names: see "Change streams record format" in Spanner's doc
 google/spanner/v1/change_stream.proto. Timestamps are whole nanoseconds since the Unix epoch, UTC.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The values of changed columns are JSON texts in mods, and a column's type is JSO
 both as Spanner wrote them: slackwater.column_types decides their types in typed columns.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import pyarrow as pa

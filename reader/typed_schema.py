@@ -1,7 +1,5 @@
 """The columns of typed changes: each mod of a table's records as a row of typed columns."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Final
 

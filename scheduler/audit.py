@@ -9,14 +9,12 @@ The numbers are number_of_records_in_transaction, number_of_partitions_in_transa
 is_last_record_in_transaction_in_partition, from "Data change records" in Spanner's documentation.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
-from slackwater.reader.records import PartitionEventRecord
+from slackwater.reader.records import DataChangeRecord, PartitionEventRecord
 from slackwater.scheduler.epoch import Cut, cut_of
 from slackwater.scheduler.moves import count_moves, describe_unmatched
 from slackwater.state.models import Gap, MoveCounts, PartialTransaction, Plan, TaskCounts
@@ -26,21 +24,15 @@ from slackwater.timestamp import format_rfc3339
 _EVIDENCE_MAX: Final = 5
 
 
-class AuditedRecord(Protocol):
+class AuditedRow(NamedTuple):
     """The fields of a data change record that the audit reads, as reader.records explains them."""
 
-    @property
-    def commit_timestamp_ns(self) -> int: ...  # noqa: D102
-    @property
-    def server_transaction_id(self) -> str: ...  # noqa: D102
-    @property
-    def record_sequence(self) -> str: ...  # noqa: D102
-    @property
-    def is_last_record_in_transaction_in_partition(self) -> bool: ...  # noqa: D102
-    @property
-    def number_of_records_in_transaction(self) -> int: ...  # noqa: D102
-    @property
-    def number_of_partitions_in_transaction(self) -> int: ...  # noqa: D102
+    commit_timestamp_ns: int
+    server_transaction_id: str
+    record_sequence: str
+    is_last_record_in_transaction_in_partition: bool
+    number_of_records_in_transaction: int
+    number_of_partitions_in_transaction: int
 
 
 class PartialTransactions:
@@ -91,18 +83,14 @@ class PartitionAudit:
         self.token = token
         self._partial_transactions = partial_transactions
         self.cut = cut
-        self._commit_ns = -1
+        # The last so far; its transactions may have further records.
+        self.commit_ns = -1
         self._open: dict[str, _InPartition] = {}
         self.records = 0
         self.late_records = 0
         self.violations: list[str] = []
         # A set, because a partition that is read again from an earlier start shows some twice.
         self.events: set[PartitionEventRecord] = set()
-
-    @property
-    def commit_ns(self) -> int:
-        """The last commit timestamp so far; its transactions may have further records."""
-        return self._commit_ns
 
     def feed_whole(
         self,
@@ -124,20 +112,20 @@ class PartitionAudit:
         self._close()
         self.records += records
         self.late_records += late_records
-        self._commit_ns = commit_ns
+        self.commit_ns = commit_ns
         for partial in partial_transactions:
             self._partial_transactions.add(partial)
 
-    def feed(self, records: Sequence[AuditedRecord]) -> None:
+    def feed(self, records: Sequence[DataChangeRecord | AuditedRow]) -> None:
         """Check and count the next records."""
         self.records += len(records)
         for record in records:
             commit_ns = record.commit_timestamp_ns
-            if commit_ns != self._commit_ns:
+            if commit_ns != self.commit_ns:
                 self._close()
-                if commit_ns < self._commit_ns:
+                if commit_ns < self.commit_ns:
                     self._violated(f"a record of {_stamp(commit_ns)} after {self._at()}")
-                self._commit_ns = commit_ns
+                self.commit_ns = commit_ns
             self.late_records += self.cut.is_late(commit_ns)
             self._add(record)
 
@@ -149,7 +137,7 @@ class PartitionAudit:
         """Check the last transactions: this epoch has no more records of the partition."""
         self._close()
 
-    def _add(self, record: AuditedRecord) -> None:
+    def _add(self, record: DataChangeRecord | AuditedRow) -> None:
         transaction = record.server_transaction_id
         seen = self._open.get(transaction)
         if seen is None:
@@ -177,7 +165,7 @@ class PartitionAudit:
             if partitions == 1:
                 if broken := describe_incomplete(partial):
                     self._violated(broken)
-            elif not self.cut.is_late(self._commit_ns):
+            elif not self.cut.is_late(self.commit_ns):
                 # The other parts of a late transaction lie in an earlier epoch.
                 self._partial_transactions.add(partial)
         self._open.clear()
@@ -187,7 +175,7 @@ class PartitionAudit:
             self.violations.append(f"partition {self.token}, {self._at()}: {what}")
 
     def _at(self) -> str:
-        return _stamp(self._commit_ns)
+        return _stamp(self.commit_ns)
 
 
 def describe_incomplete(partial: PartialTransaction) -> str | None:

@@ -7,8 +7,6 @@ partition that no query showed would be missing for good, because no later epoch
 is always Proof.RECORD.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import replace

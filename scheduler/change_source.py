@@ -5,8 +5,6 @@ can still be read, and for the records of one partition. scheduler.spanner_sourc
 implementation; tests/simulation has another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 

@@ -4,8 +4,6 @@ Spanner takes DirectedReadOptions in protobuf's JSON form. Users may write that,
 of the settings file: {"include": [{"location": "us-east1", "type": "READ_ONLY"}]}.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Collection, Mapping

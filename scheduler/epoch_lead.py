@@ -6,8 +6,6 @@ the low watermark is chosen ahead of the clock, and a task waits until it has pa
 queries. Every query still ends in the past.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from statistics import median

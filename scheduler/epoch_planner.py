@@ -4,8 +4,6 @@ A subclass knows where an epoch's records begin: scheduler.planner by partitions
 scheduler.bigtable.planner by a continuation token for each partition.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections import deque

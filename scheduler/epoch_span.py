@@ -5,8 +5,6 @@ Spark a job and the sink a commit. But a single epoch over days of records would
 for hours, and would start again from its beginning after a crash.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

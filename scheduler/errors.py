@@ -10,8 +10,6 @@ SchedulerError
 `- AuditError             world: an epoch breaks what the change stream promises
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from slackwater.own_error import OwnError, UserError

@@ -45,8 +45,6 @@ partition that only an abandoned attempt has seen would begin at the low waterma
 between its start and there would be lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 

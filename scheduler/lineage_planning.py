@@ -1,7 +1,5 @@
 """The I/O of planning for the rules of lineage: reads and writes of partitions in the store."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -9,8 +9,6 @@ The two partitions may be read by different tasks. So each task adds its moves u
 stores only the seconds that do not add up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final

@@ -1,7 +1,5 @@
 """The options of spark.readStream and spark.read in a notebook, checked."""
 
-from __future__ import annotations
-
 import difflib
 import tempfile
 from collections.abc import Mapping

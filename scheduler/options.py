@@ -4,8 +4,6 @@ A notebook gives them as options: see notebook_options. The program has checked 
 and hands the values over whole, as one option.
 """
 
-from __future__ import annotations
-
 import base64
 import pickle
 from collections.abc import Mapping

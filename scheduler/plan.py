@@ -1,7 +1,5 @@
 """The distribution of an epoch's root partitions over tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace

@@ -1,7 +1,5 @@
 """The planning of epochs of Spanner's: partitions in the metadata store, by their lineage."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 

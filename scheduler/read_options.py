@@ -4,8 +4,6 @@ Spark loads the source in processes that read nothing. Beside the reading code, 
 load the clients of Spanner and of the metadata store for these values.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

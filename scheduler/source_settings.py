@@ -5,8 +5,6 @@ of the Spark source, `slackwater tail` as options of its command. All of them ar
 models, once, where they come in. From there on SourceOptions has the values.
 """
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Spanner as a source of change records: one change stream, over one connection."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

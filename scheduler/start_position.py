@@ -1,7 +1,5 @@
 """The start of a new pipeline, "now", "earliest" or a time, as a low watermark."""
 
-from __future__ import annotations
-
 from slackwater.reader.errors import StartInFutureError
 from slackwater.scheduler import epoch
 from slackwater.scheduler.change_source import ReadableSource

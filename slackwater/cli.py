@@ -3,8 +3,6 @@
 Exit code 2: the user has to change something. Exit code 1: something else failed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -3,8 +3,6 @@
 Sink and source share this: a mirror, a typed changelog and a notebook show a value in the same way.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

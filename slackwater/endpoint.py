@@ -1,7 +1,5 @@
 """The server that answers as Spanner, and how a connection to it is protected and authenticated."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

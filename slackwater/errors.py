@@ -25,8 +25,6 @@ SlackwaterError
 `- PipelineFailedError    either: the streaming query failed; the instance says which
 """
 
-from __future__ import annotations
-
 from slackwater.own_error import OwnError, UserError
 
 

@@ -1,7 +1,5 @@
 """Google's credentials for an endpoint."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Items in groups of a limited size, as for a request, a row group or a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The format of log lines, the same from this program and from Spark's Python workers."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

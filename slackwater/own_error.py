@@ -1,7 +1,5 @@
 """The base of all errors of ours: a message, a hint, and whose fault it is."""
 
-from __future__ import annotations
-
 import copyreg
 
 

@@ -1,7 +1,5 @@
 """Folders among the temporary files, where another user may have made them first."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -4,8 +4,6 @@ Names, tokens, reasons and values come from databases and their clients. On a te
 characters are commands, others reverse the direction of text, and some break lines.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -6,8 +6,6 @@ which is never sent with them: on the driver's machine it is in a file of this p
 each start; on a cluster it is the secret by which Spark's processes authenticate.
 """
 
-from __future__ import annotations
-
 import atexit
 import base64
 import hashlib
@@ -128,7 +126,7 @@ def _secrets(files: Sequence[str]) -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _fernet(secret: str) -> Fernet:
+def _fernet(secret: str) -> "Fernet":
     from cryptography.fernet import Fernet
 
     digest = hashlib.blake2b(_INFO, key=hashlib.sha512(secret.encode()).digest(), digest_size=32)

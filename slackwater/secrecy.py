@@ -6,8 +6,6 @@ process has loaded, and the places at which a URL or an option has one, which ma
 that can't be loaded.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

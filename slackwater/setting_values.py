@@ -3,8 +3,6 @@
 The sinks' settings use this, too, so it lies below the settings as a whole (slackwater.config).
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

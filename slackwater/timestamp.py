@@ -11,8 +11,6 @@ direction as those after it. Integers stands for an int or a numpy array of int6
 The emulator writes years before 1000 with fewer than four digits; every parser takes both.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction

@@ -3,8 +3,6 @@
 Sink and source share this: a typed changelog and a notebook show a change in the same way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

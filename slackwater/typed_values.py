@@ -3,8 +3,6 @@
 Sink and source share this: a mirror and a notebook show a value in the same way.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal

@@ -6,8 +6,6 @@ text comes first, and the last line is a JSON object with class, message and hin
 lines, quotes or letters are escaped. A Spark expression can raise the same text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +48,7 @@ class WorkerError(Exception):
         super().__init__(f"{record.error_class}: {record.text}\n{encode(record)}")
         self.record = record
 
-    def __reduce__(self) -> tuple[type[WorkerError], tuple[ErrorRecord]]:
+    def __reduce__(self) -> "tuple[type[WorkerError], tuple[ErrorRecord]]":
         """Return what pickle needs to make the error again."""
         return (type(self), (self.record,))
 

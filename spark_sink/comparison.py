@@ -3,8 +3,6 @@
 Key ranges are ranges of a hash of the key. If all agree, no row leaves the task that read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final

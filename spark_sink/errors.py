@@ -24,8 +24,6 @@ SinkError
 `- PublishError          world: a file system, table or registry failed
 """
 
-from __future__ import annotations
-
 from slackwater.own_error import OwnError, UserError
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -12,8 +14,10 @@ from slackwater.spark_sink.envelopes.envelope import Envelope
 from slackwater.spark_sink.java import map_in_arrow
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyarrow import RecordBatch
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 # The columns that order messages as the database changed.
 ORDER: Final = ("commit_timestamp", "server_transaction_id", "record_sequence", "number")
@@ -28,82 +32,86 @@ Wrap = Callable[[Mapping[str, Any]], list[tuple[Any, ...]]]
 
 
 def messages(
-    changes: DataFrame, envelope: Envelope, *, has_row_hash: bool = False, has_uuid: bool = False
-) -> DataFrame:
-    """Return a row for each message: table_name, key, value, low_watermark, the columns of ORDER.
-
-    Args:
-        changes: rows of the output's contract.
-        envelope: of the messages.
-        has_row_hash: the column ROW_HASH is added.
-        has_uuid: the columns uuid, of change_id(), and mod_type are added.
-    """
+    envelope: Envelope, *, has_row_hash: bool = False, has_uuid: bool = False
+) -> MessageRows:
+    """Return the maker of an envelope's messages in JSON; see MessageRows."""
 
     def wrap(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [(m.table, m.key, m.value) for m in envelope.messages(record)]
 
-    return rows_of_messages(
-        changes,
-        envelope,
-        wrap,
-        ("string", "string"),
-        has_row_hash=has_row_hash,
-        has_uuid=has_uuid,
-    )
+    return MessageRows(envelope, wrap, has_row_hash=has_row_hash, has_uuid=has_uuid)
 
 
-def rows_of_messages(
-    changes: DataFrame,
-    envelope: Envelope,
-    wrap: Wrap,
-    kinds: tuple[str, str],
-    *,
-    has_row_hash: bool = False,
-    has_uuid: bool = False,
-) -> DataFrame:
-    """Return such rows for any way to write keys and values.
+@dataclass(frozen=True)
+class MessageRows:
+    """A maker of a row for each message, of rows of the output's contract.
 
-    Args:
-        changes: rows of the output's contract, and other columns that wrap needs.
+    Attributes:
         envelope: of the messages. If it has headers, the column HEADERS is added.
-        wrap: makes the messages of a record.
+        wrap: makes the messages of a record, of which it may need columns beside the contract's.
         kinds: Spark's types of keys and of values.
-        has_row_hash, has_uuid: see messages().
+        has_row_hash: the column ROW_HASH is added.
+        has_uuid: the columns uuid, of change_id(), and mod_type are added.
     """
-    # With Arrow, which the settings do without.
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
 
-    from slackwater.arrow_schema import arrow_schema_of
-    from slackwater.typed_changes import in_pieces
+    envelope: Envelope
+    wrap: Wrap
+    kinds: tuple[str, str] = ("string", "string")
+    has_row_hash: bool = False
+    has_uuid: bool = False
 
-    more = " uuid string, mod_type string," if has_uuid else ""
-    more += f" {HEADERS_COLUMN}," if envelope.has_headers else ""
-    more += f" {ROW_HASH} long," if has_row_hash else ""
-    schema = StructType.fromDDL(
-        f"table_name string, key {kinds[0]}, value {kinds[1]},{more} number int,"
-        " commit_timestamp timestamp_ltz, server_transaction_id string, record_sequence string,"
-        " low_watermark timestamp_ltz"
-    )
-    assert isinstance(schema, StructType)  # noqa: S101 - it declares columns
-    columns = arrow_schema_of(schema)
-    wrap_all = with_uuids(wrap, envelope.options.origin.stream_name) if has_uuid else wrap
-    wrap_all = with_headers(wrap_all, envelope) if envelope.has_headers else wrap_all
-    wrap_all = with_row_hashes(wrap_all) if has_row_hash else wrap_all
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """The columns: table_name, key, value, low_watermark, those of ORDER, and added ones."""
+        # With Arrow, which the settings do without.
+        import pyarrow as pa
 
-    def of_batches(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        kinds = {"string": pa.string(), "binary": pa.binary()}
+        key, value = map(kinds.__getitem__, self.kinds)
+        headers = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+        time, text = pa.timestamp("us", "UTC"), pa.string()
+        added = {"uuid": text, "mod_type": text} if self.has_uuid else {}
+        added |= {HEADERS: headers} if self.envelope.has_headers else {}
+        added |= {ROW_HASH: pa.int64()} if self.has_row_hash else {}
+        place = {"commit_timestamp": time, "server_transaction_id": text, "record_sequence": text}
+        names = {"table_name": text, "key": key, "value": value, **added, "number": pa.int32()}
+        return pa.schema({**names, **place, "low_watermark": time})
+
+    @property
+    def schema(self) -> StructType:
+        """The columns as Spark has them."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema: StructType = from_arrow_schema(self.columns)
+        return schema
+
+    def frame(self, changes: DataFrame) -> DataFrame:
+        """Return the rows of an epoch's messages."""
+        return map_in_arrow(changes, self.of_batches, self.schema)
+
+    def of_batches(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        """Yield the rows of records, in a task."""
+        import pyarrow as pa
+
+        from slackwater.typed_changes import in_pieces
+
+        envelope, wrap = self.envelope, self.wrap
+        wrap = with_uuids(wrap, envelope.options.origin.stream_name) if self.has_uuid else wrap
+        wrap = with_headers(wrap, envelope) if envelope.has_headers else wrap
+        wrap = with_row_hashes(wrap) if self.has_row_hash else wrap
+        columns = self.columns
         for batch in batches:
             for records in in_pieces(batch):
-                rows = [row for record in _records(records) for row in of_record(record)]
+                rows = [
+                    {
+                        **dict(zip(columns.names, message, strict=False)),
+                        "number": number,
+                        **{name: record[name] for name in (*ORDER[:3], "low_watermark")},
+                    }
+                    for record in _records(records)
+                    for number, message in enumerate(wrap(record))
+                ]
                 yield pa.RecordBatch.from_pylist(rows, columns)
-
-    def of_record(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        place = {name: record[name] for name in (*ORDER[:3], "low_watermark")}
-        for number, message in enumerate(wrap_all(record)):
-            of_message = dict(zip(columns.names, message, strict=False))
-            yield {**of_message, "number": number, **place}
-
-    return map_in_arrow(changes, of_batches, schema)
 
 
 def _records(batch: RecordBatch) -> Iterator[Mapping[str, Any]]:

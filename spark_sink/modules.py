@@ -4,8 +4,6 @@ An explicit list would be one more file to touch, and one that can be forgotten.
 once for each process that asks.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@ With other values a number that does not fit becomes NULL, an old date becomes a
 missing file is skipped, without any message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

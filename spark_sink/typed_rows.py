@@ -4,12 +4,13 @@ A row has the content that the envelope flat has as JSON: the key, the row befor
 record's metadata.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.java import map_in_arrow
@@ -22,10 +23,6 @@ from slackwater.typed_changes import (
     in_pieces,
     typed_changes,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 # Identifies one mod, also among an initial scan's rows, which belong to no transaction.
 MOD_ID: Final = ("server_transaction_id", "record_sequence", MOD_NUMBER.name, "key")
@@ -53,9 +50,6 @@ def typed_rows(
         is_checked: a value that is not of its column's type becomes NULL and is reported in
             bad_columns; otherwise the query fails.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
-
     texts = [name for name in MOD_ID if name != MOD_NUMBER.name]
     made = StructType().add(MOD_NUMBER.name, IntegerType())
     for name in texts:

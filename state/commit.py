@@ -3,8 +3,6 @@
 And the reverse: a store that is behind the output, or ahead of it, is set to where the output ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 state.commit reads the plan's rows for it and writes what it returns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

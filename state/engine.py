@@ -1,7 +1,5 @@
 """The engines of each kind of database, and the settings with which their transactions begin."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The committed epochs of a pipeline, for monitoring and to choose the next epoch's span."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 from slackwater.state.models import Epoch

@@ -16,8 +16,6 @@ StateError
 `- ScanIncompleteError   user: a scan was to end before all of it was in the output
 """
 
-from __future__ import annotations
-
 from slackwater.own_error import OwnError, UserError
 
 

@@ -1,7 +1,5 @@
 """Gaps: records that are lost to a pipeline for good, accepted by its operator."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 from slackwater.state.models import Gap

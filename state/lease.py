@@ -7,8 +7,6 @@ frozen learns of this at its next write, which is refused because its generation
 distributed locking", Martin Kleppmann, 2016).
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Partitions as rows of the metadata store's tables: read, added and replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar

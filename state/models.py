@@ -7,8 +7,6 @@ twice.
 All times are whole nanoseconds since the Unix epoch, UTC.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The open partition queries of a plan, as its tasks report them for monitoring."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import sqlalchemy as sa

@@ -1,7 +1,5 @@
 """Plans: attempts at epochs, and the tasks of each."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Final
 

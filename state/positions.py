@@ -4,8 +4,6 @@ Two reads of the same changes may end at different places. So what a task has re
 attempt only, and the positions of the plan whose epoch was written become those of the pipeline.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass

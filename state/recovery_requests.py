@@ -1,7 +1,5 @@
 """Requests to go on after a loss, from an operator to the process that waits with the pipeline."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 from slackwater.state.models import DesiredState

@@ -1,7 +1,5 @@
 """The record of a table that is read again, as a frozen dataclass that does not need a database."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

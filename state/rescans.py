@@ -4,8 +4,6 @@ Any process may ask. Only the pipeline's owner records progress, and only for th
 has read: a newer one for the same table begins again at the table's beginning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final

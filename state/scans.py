@@ -1,7 +1,5 @@
 """Initial scans: the parts to be read, and those that are in the output already."""
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 

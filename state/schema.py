@@ -1,7 +1,5 @@
 """The store's schema version: checked at every opening, made or upgraded by the planner."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import sqlalchemy as sa

@@ -4,8 +4,6 @@ The URL's parameters are the keys of the section source:
 `spanner+spanner:///projects/P/instances/I/databases/D?endpoint=HOST:PORT&ca_certificate=FILE`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path
@@ -88,7 +86,7 @@ def _require_readable(endpoint: Endpoint) -> None:
             Path(file).read_bytes()
 
 
-def _client(endpoint: Endpoint, project: str) -> Client:
+def _client(endpoint: Endpoint, project: str) -> "Client":
     from google.auth.credentials import AnonymousCredentials
     from google.cloud.spanner import Client
 

@@ -5,8 +5,6 @@ minute for a batch. So the tables are made in one batch, and a process completes
 died has left incomplete.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -4,8 +4,6 @@ Any number of processes may open one store. The lineage in it can be read again 
 stream at a low watermark. The epochs in it serve monitoring and choose the next epoch's span.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
@@ -50,7 +48,7 @@ class Store:
         self._snapshot = snapshot_options(engine)
 
     @classmethod
-    def open(cls, url: str, *, migrate: bool) -> Store:
+    def open(cls, url: str, *, migrate: bool) -> "Store":
         """Open the store at a SQLAlchemy URL.
 
         Args:

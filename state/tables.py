@@ -4,8 +4,6 @@ All times are whole nanoseconds since the Unix epoch. Tokens are keys, so they a
 some databases can't index unbounded text.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import sqlalchemy as sa

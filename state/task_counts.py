@@ -1,7 +1,5 @@
 """The counts of a plan's tasks, kept until the epoch is written and audited."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 from slackwater.state.models import MoveCounts, PartialTransaction, TaskCounts

@@ -1,7 +1,5 @@
 """The metrics of a plan's tasks, measured while they read and used by monitoring."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The operations of one read-write transaction on the metadata store."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any

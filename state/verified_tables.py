@@ -3,8 +3,6 @@
 Any process may compare. Nothing but reports depends on these rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

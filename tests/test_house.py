@@ -1,7 +1,5 @@
 """The rules of the house: where imports point, how large files are, what they must not name."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

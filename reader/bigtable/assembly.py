@@ -4,8 +4,6 @@ The usual form is that of a change in one message: the fields in the order of th
 that is unknown, each value whole. reader.bigtable.change_rows decodes nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ format. The messages of many partitions are decoded together, because a step cos
 as for a thousand. Those that are not of the usual form are brought into it first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The changes of a change stream: as they are read, and the columns that they have as rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -5,8 +5,6 @@ last change that came whole. Where it ends is not decided by its end time alone:
 a stream early, or not at all while replication stands still. Any token is a position to go on from.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

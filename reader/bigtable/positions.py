@@ -8,8 +8,6 @@ other parts may never come. So the parts that are there are read by themselves m
 is data if such a partition exists again, or else the present partitions.
 """
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ So everything that takes data change records takes a table of Bigtable's, too: e
 is a record with one mod. Only listed columns are in it, and of them only those that it changes.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """Ranges of row keys, as Bigtable's partitions have them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from hashlib import sha256
 from itertools import pairwise
@@ -35,7 +33,7 @@ class RowRange(NamedTuple):
         digest = sha256(text.encode()).hexdigest()[:16]
         return f"{text[: _LABEL_CHARS_MAX - 20]}... {digest}"
 
-    def holds(self, other: RowRange) -> bool:
+    def holds(self, other: "RowRange") -> bool:
         """Return whether all keys of another range are in this one."""
         is_before_end = not self.end or (bool(other.end) and other.end <= self.end)
         return self.start <= other.start and is_before_end

@@ -1,7 +1,5 @@
 """Calls of Bigtable's API for one table, and the meaning of its errors."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

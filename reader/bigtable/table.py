@@ -1,7 +1,5 @@
 """The table whose change stream is read: its address, checked, and the server that has it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """The change stream in the information schema, and the partitions alive at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

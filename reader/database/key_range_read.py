@@ -1,7 +1,5 @@
 """Reading a table piece by piece in its key's order, each piece as of its own time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

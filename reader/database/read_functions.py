@@ -22,8 +22,6 @@ A read function is named here by the part of its name after the stream's: a plac
 for the stream's own function.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from typing import Final

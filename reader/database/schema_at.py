@@ -5,8 +5,6 @@ change record. But it can be read as of a time, as any table can. A table or col
 at one time and there at a later one was created in between, whatever had its name before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -6,8 +6,6 @@ have exchanged their names, the statements by which they did so are the only tra
 them for seven days, each with its commit timestamp.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Spanner writes a value in the same JSON in the answer to a query as in a data ch
 row becomes a mod without any conversion by type.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final

@@ -4,8 +4,6 @@ A change stream does not watch generated columns, unless they belong to the prim
 documentation, "Change streams overview"). So they are not among a table's columns here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Arrow record batches of the output's schema, made of data change records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ with anything unusual (heartbeats, child partitions, a value in pieces, an unexp
 to reader.decode.records. Both ways must give the same rows for any message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

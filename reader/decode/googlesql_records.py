@@ -5,8 +5,6 @@ to the records does not shift the others. A value of another kind than documente
 an empty text, False or 0 in its place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final

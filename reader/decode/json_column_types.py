@@ -5,8 +5,6 @@ a table's columns change, all its records begin with the same bytes: a third of 
 columns, more of a wide one. These bytes are parsed in one record and compared in the others.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

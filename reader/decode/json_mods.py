@@ -7,8 +7,6 @@ them it is: `,"new_values":{` can't be part of a text, because its quotation mar
 so that the first one would end the text and be followed by a name without any.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

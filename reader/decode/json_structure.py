@@ -5,8 +5,6 @@ This is the first step of simdjson (Langdale and Lemire, "Parsing Gigabytes of J
 strings show how deep a place is nested. Keys and values can then be cut out without being parsed.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

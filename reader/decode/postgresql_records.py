@@ -5,8 +5,6 @@ may leave out a field that has no value; but if the object also has a field with
 that could be the same field renamed, and it is an error, too.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

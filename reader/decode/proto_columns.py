@@ -6,8 +6,6 @@ kind of record, fields in another order, a value in pieces) is left to the other
 give the same rows for any message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -11,8 +11,6 @@ protobuf gives "", 0 and False for a field that was not sent. Where such a value
 is an error, and so is a kind of record that is not listed in the definition: it may matter.
 """
 
-from __future__ import annotations
-
 import math
 from base64 import b64decode
 from collections.abc import Mapping, Sequence

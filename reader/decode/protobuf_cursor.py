@@ -5,8 +5,6 @@ many rows and takes the same step in all of them. A row that is not as expected 
 others go on.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np
@@ -149,7 +147,7 @@ class Cursors:
             self.skip_to(np.where(is_sent, step.at, self.at))
         return value
 
-    def _behind_tag(self, is_sent: Flags) -> Cursors:
+    def _behind_tag(self, is_sent: Flags) -> "Cursors":
         """Return cursors behind the byte where a field comes next, and elsewhere at zeros."""
         if is_sent.all():
             self.at = self.at + 1

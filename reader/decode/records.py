@@ -5,8 +5,6 @@ The reference: it reads every message and names what is wrong with it. Values of
 texts: no type is converted here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The order of a change record's fields in the rows of a result set, from its metadata."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final

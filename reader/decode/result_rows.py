@@ -1,7 +1,5 @@
 """The rows of a query's PartialResultSets, of which a value may come in pieces."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from google.cloud.spanner_v1.types import PartialResultSet

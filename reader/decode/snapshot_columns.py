@@ -4,8 +4,6 @@ The texts of thousands of keys and rows are made together, and all other columns
 counted, so a row costs little more than reading its values from protobuf messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final

@@ -8,8 +8,6 @@ leaves behind what is to be done once they are decoded, and goes on to the next 
 timer, and no thread waits for another.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from bisect import bisect_left
@@ -205,7 +203,7 @@ class BatchDecoder:
         delivery.deliver(self._deliver)
 
     def _consume_in_order(
-        self, delivery: _Delivery, stream: QueryStream, messages: Sequence[bytes], position: int
+        self, delivery: "_Delivery", stream: QueryStream, messages: Sequence[bytes], position: int
     ) -> None:
         """Give a query's records to its consumer in order, those decoded by column and others."""
         consumer, decoder = stream.consumer, stream.decoder

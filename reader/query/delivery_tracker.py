@@ -1,7 +1,5 @@
 """The records that a query has handed on, so that each comes once however often it breaks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

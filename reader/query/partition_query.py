@@ -6,8 +6,6 @@ Spark can't give them back. Resume tokens are not used: the emulator ignores the
 works everywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -8,8 +8,6 @@ messages of the other streams wait in gRPC meanwhile, within the windows of its 
 thread never waits long: this saves cost, and nothing depends on it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Final

@@ -1,7 +1,5 @@
 """The messages of a stream, in portions of those that have already arrived."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

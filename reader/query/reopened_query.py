@@ -1,7 +1,5 @@
 """A query that is opened again as often as it breaks or stalls: one call after the other."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

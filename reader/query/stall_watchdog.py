@@ -4,8 +4,6 @@ While a query is open, Spanner sends a heartbeat at least once in each interval 
 in its documentation). After a longer silence the query is lost, although its connection is not.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Final, Protocol

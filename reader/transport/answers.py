@@ -10,8 +10,6 @@ The messages are those of the Cloud Spanner emulator, which takes them from the 
 in docs/reliability.md is the same one.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Channels to an endpoint: their options, and the credentials with which they are opened."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ google-cloud-spanner's generated client. Both use the same channels and one mult
 which needs no pool.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The requests of DDL statements that Spanner has carried out, as its admin API lists them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

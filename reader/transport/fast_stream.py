@@ -11,8 +11,6 @@ message. Here a message is taken directly, and every other event (the end, an er
 cancellation) is left to grpcio, which knows what it means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final, Protocol

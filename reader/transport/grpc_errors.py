@@ -1,7 +1,5 @@
 """The reader's errors for failed calls: the library's exceptions, by the table of answers."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import grpc

@@ -4,8 +4,6 @@ A thread for each would cost more than their messages do. grpcio's two interface
 channels, so there are channels of their own here; the session is that of a Connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The characters of names, as in the emulator: in both dialects almost any, but ne
 schema has a dot, and no two names of a database differ only in case. A column may have dots.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

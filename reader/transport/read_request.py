@@ -1,7 +1,5 @@
 """The request of a read by keys, made of what a query's request says of session and time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ part of the function's name, which can't be a parameter: it is checked by reader
 quoted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

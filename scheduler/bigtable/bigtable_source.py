@@ -1,7 +1,5 @@
 """A table of Bigtable's as a source: its clock, from when it can be read, its partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

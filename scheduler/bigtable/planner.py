@@ -1,7 +1,5 @@
 """The planning of epochs of Bigtable's: a position for each partition in the metadata store."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The positions of a pipeline in the metadata store, without Bigtable's client."""
 
-from __future__ import annotations
-
 from slackwater.reader.bigtable.positions import Position, from_text
 from slackwater.state.positions import read_positions
 from slackwater.state.store import Store

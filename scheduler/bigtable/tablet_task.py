@@ -5,8 +5,6 @@ ends soon. Sealing is for one attempt: another one's rows end elsewhere. If the 
 that was sealed are lost, the task fails, and with it the epoch, which is planned again.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import uuid

@@ -4,8 +4,6 @@ The first query of a task asks the reader process for all partitions that the ta
 one request. Child partitions, and partitions that one answer had no room for, follow one by one.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence

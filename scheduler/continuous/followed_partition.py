@@ -5,8 +5,6 @@ that it is complete below T, since more of T may follow ("Heartbeat records" in 
 documentation).
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ record came out of order, when it is late, when memory runs out, and when nobody
 while. A task that asks for a partition that is not followed reads it by itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

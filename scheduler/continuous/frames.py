@@ -1,7 +1,5 @@
 """The answer of the reader process, in frames: records of many partitions in one Arrow batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final

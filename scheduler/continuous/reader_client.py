@@ -1,7 +1,5 @@
 """The client of the reader process beside these workers, which it also starts."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

@@ -5,8 +5,6 @@
 It ends when nobody has asked it for a while, when process PID has ended, and when it is told to.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

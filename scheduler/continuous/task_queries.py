@@ -1,7 +1,5 @@
 """The choice of a task's source: queries of its own, or the reader process."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from slackwater.scheduler.change_source import PartitionQueries

@@ -5,8 +5,6 @@ as scheduler.batch_read says. They share nothing but the options, so a cluster n
 store for it. Spark may read a slice again: it holds the same records each time.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,8 +1,7 @@
 """The epochs of a table of Bigtable's, as Spark's micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -69,12 +68,7 @@ class BigtableChangesStreamReader(EpochsReader[TabletTask]):
 
 
 # As scheduler.spark.stream_reader has connections: opened once, after the fork.
-_SERVICES: dict[str, BigtableService] = {}
-
-
+@cache
 def service_of(table: BigtableTable) -> BigtableService:
     """Return this process's connection to a table."""
-    key = repr(table)
-    if key not in _SERVICES:
-        _SERVICES[key] = BigtableService(table)
-    return _SERVICES[key]
+    return BigtableService(table)

@@ -8,8 +8,6 @@ these processes as worker_errors says.
 The offset {"low_watermark": null} stands before the first epoch.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import sys

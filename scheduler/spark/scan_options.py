@@ -1,7 +1,5 @@
 """The options of a query of the source of initial scans."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

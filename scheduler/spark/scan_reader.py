@@ -1,7 +1,5 @@
 """The reader of an initial scan's parts, and the tables of a scan in the metadata store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import orjson

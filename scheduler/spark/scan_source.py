@@ -3,8 +3,6 @@
 Its reader is loaded only where a query reads, as that of scheduler.spark.data_source.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
@@ -42,6 +40,6 @@ class SpannerScanDataSource(DataSource):
 
         return ScanReader(self._options, self.to_rows(schema))
 
-    def to_rows(self, schema: StructType) -> ToRows | None:  # noqa: ARG002
+    def to_rows(self, schema: StructType) -> "ToRows | None":  # noqa: ARG002
         """Return the conversion to the query's rows; None if they are the records."""
         return None

@@ -1,7 +1,5 @@
 """The epochs of a change stream of Spanner's, as Spark's micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

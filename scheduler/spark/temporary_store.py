@@ -6,8 +6,6 @@ from there makes its own store a link to that one. They all have one file: a pla
 written may be an earlier query's.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sqlalchemy.engine import make_url

@@ -4,8 +4,6 @@ The columns are those of the time at which the query is made. Its readers get th
 don't look them up again, so that all tasks of a query agree.
 """
 
-from __future__ import annotations
-
 import difflib
 from functools import partial
 

@@ -9,8 +9,6 @@ After each task Spark's worker collects garbage. To look through all that is loa
 a small epoch's task, 0.07 s of CPU. It is no garbage, and is left out.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable

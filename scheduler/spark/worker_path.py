@@ -5,8 +5,6 @@ of all places, and until Python 3.13 it then reads the archives' directories aga
 task, more than a small epoch takes otherwise.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path

@@ -2,8 +2,8 @@
 
 Which module decides what:
     task: runs the queries of one task at the same time, and yields their records.
-    partition_reader: reads one partition through the epoch or to its end.
-    look_back: decides from where a partition is read whose end no query has shown.
+    partition_reader: reads one partition through the epoch or to its end, and from earlier on if no
+        query has shown its end.
     cut_filter: decides which records of a query are delivered, and passes them to the audit.
     task_attempt: records facts about partitions, and claims those that may start; decides
         which ends an attempt may record once the task is sealed.

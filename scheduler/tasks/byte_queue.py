@@ -1,7 +1,5 @@
 """A bounded queue for records on their way from the threads that query to the one that writes."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from typing import Generic, TypeVar

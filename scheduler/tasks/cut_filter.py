@@ -1,9 +1,6 @@
 """The filter of one partition query's records: those inside the cut are audited and delivered."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +12,7 @@ from slackwater.reader.records import (
     DataChangeRecord,
     PartitionRecord,
 )
-from slackwater.scheduler.audit import PartitionAudit
+from slackwater.scheduler.audit import AuditedRow, PartitionAudit
 from slackwater.scheduler.epoch import Cut
 from slackwater.state.models import PartialTransaction
 from slackwater.timestamp import ns_to_us, us_to_ns
@@ -75,17 +72,6 @@ class CutFilter:
         return inside
 
 
-class _Row(NamedTuple):
-    """A row's fields for the audit."""
-
-    commit_timestamp_ns: int
-    server_transaction_id: str
-    record_sequence: str
-    is_last_record_in_transaction_in_partition: bool
-    number_of_records_in_transaction: int
-    number_of_partitions_in_transaction: int
-
-
 def audit_rows(audit: PartitionAudit, rows: Rows) -> None:
     """Pass the next rows of a partition to the audit: most by column, some one by one.
 
@@ -107,9 +93,9 @@ def audit_rows(audit: PartitionAudit, rows: Rows) -> None:
 def _feed_each(audit: PartitionAudit, rows: Rows) -> None:
     if len(rows):
         times = us_to_ns(rows.commit_us).tolist()
-        numbers = rows.batch.select(_Row._fields[3:]).to_pydict().values()
+        numbers = rows.batch.select(AuditedRow._fields[3:]).to_pydict().values()
         each = zip(times, rows.keys(), *numbers, strict=True)
-        audit.feed([_Row(time_ns, *key, *of) for time_ns, key, *of in each])
+        audit.feed([AuditedRow(time_ns, *key, *of) for time_ns, key, *of in each])
 
 
 def _feed_whole(audit: PartitionAudit, rows: Rows) -> bool:

@@ -1,7 +1,5 @@
 """The metrics of one task: counts and times, never a record's values."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

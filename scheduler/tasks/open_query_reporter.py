@@ -1,7 +1,5 @@
 """The report of a task's open partition queries, for operators to see during a long epoch."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -3,13 +3,12 @@
 It runs in the caller's thread and uses no store: it returns facts, and the caller records them.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Final
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder
@@ -21,13 +20,17 @@ from slackwater.scheduler.epoch import cut_of
 from slackwater.scheduler.lineage import announced, delivered_cut, is_read_from_start
 from slackwater.scheduler.read_options import Proof
 from slackwater.scheduler.tasks.cut_filter import CutFilter
-from slackwater.scheduler.tasks.look_back import look_back
 from slackwater.state.models import Partition, Plan
-from slackwater.timestamp import format_rfc3339
+from slackwater.timestamp import NANOSECONDS_PER_SECOND, format_rfc3339
 
 _log = logging.getLogger(__name__)
 
 Running = Callable[[Partition, Query], AbstractContextManager[None]]
+
+_FIRST_STEP_NS: Final = NANOSECONDS_PER_SECOND
+_STEP_FACTOR: Final = 4
+_STEPS_MAX: Final = 15
+_PAUSE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,41 @@ class PartitionReader:
         audit.end()
         return PartitionFacts(end_of(records), announced(records, partition.function))
 
+    def _look_back(
+        self, partition: Partition, start_ns: int, decoder: BatchDecoder
+    ) -> list[PartitionRecord] | None:
+        """Return the records that a query from an earlier start shows, further back each time.
+
+        A query whose end_timestamp is just after its partition's end may end without the records of
+        that end (apache/beam issue 40232), and Spanner refuses later starts. A query that starts
+        before the partition's end, and has no end_timestamp, returns them: it goes on to the
+        partition's end.
+
+        Returns:
+            None if none of them shows the end.
+
+        Raises:
+            ReaderError: a query failed; StartOutsidePartitionError only for the partition's own
+                start.
+        """
+        first_ns, step_ns = partition.start_timestamp_ns, _FIRST_STEP_NS
+        for _ in range(_STEPS_MAX):
+            earlier_ns = max(first_ns, start_ns - step_ns)
+            try:
+                records = self._query(partition, earlier_ns, decoder, None, Proof.RECORD)
+                decoder.flush()
+            except StartOutsidePartitionError:
+                if earlier_ns == first_ns:
+                    raise
+            else:
+                if end_of(records) is not None:
+                    return records
+            if earlier_ns == first_ns:
+                # There is no earlier start to try; the answer may differ in a moment.
+                self._pause(_PAUSE_S)
+            step_ns *= _STEP_FACTOR
+        return None
+
     def _recover(
         self, partition: Partition, start_ns: int, decoder: BatchDecoder
     ) -> list[PartitionRecord]:
@@ -120,19 +158,7 @@ class PartitionReader:
 
         Its data change records were delivered already.
         """
-
-        def records_from(earlier_ns: int) -> list[PartitionRecord]:
-            records = self._query(partition, earlier_ns, decoder, None, Proof.RECORD)
-            decoder.flush()
-            return records
-
-        records = look_back(
-            partition.start_timestamp_ns,
-            start_ns,
-            records_from,
-            lambda records: end_of(records) is not None,
-            self._pause,
-        )
+        records = self._look_back(partition, start_ns, decoder)
         if records is not None:
             _log.warning(
                 "partition %s ended before %s, and no query had shown it; records of the"

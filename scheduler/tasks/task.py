@@ -6,8 +6,6 @@ ends soon, no query waits for another, and a bounded number of threads is enough
 partitions.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

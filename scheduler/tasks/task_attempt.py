@@ -14,8 +14,6 @@ new plan has to show the same ends and to read the same partitions from their st
 would not give the same records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 from slackwater.scheduler.lineage import is_new, is_read_from_start, is_ready

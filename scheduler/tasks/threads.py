@@ -4,8 +4,6 @@ A task's other modules start threads, lock and wait only through these protocols
 simulation can choose which thread goes on at every lock and every wait.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The versions of all mirrors at one time: `slackwater as-of`."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """A check of everything that a pipeline needs, which writes nothing: `slackwater check`."""
 
-from __future__ import annotations
-
 import json
 import os
 import ssl
@@ -188,7 +186,7 @@ def _check_address(settings: Settings) -> str:
     return str(http.listen)
 
 
-def _pipelines_served(http: Http, token: TokenFile | None) -> list[str]:
+def _pipelines_served(http: Http, token: "TokenFile | None") -> list[str]:
     """Return the names of the pipelines whose page is at an address."""
     connection = HTTPConnection(http.host, http.port, timeout=_ANSWER_S_MAX)
     if http.tls is not None:

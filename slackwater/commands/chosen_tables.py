@@ -1,7 +1,5 @@
 """The tables that a command is about, by the globs that its user gave."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from slackwater.config.filters import filter_of, tables_to_read

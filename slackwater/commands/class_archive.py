@@ -4,8 +4,6 @@ With `spark.class_archive` set to the file, Spark starts sooner: the JVM maps th
 already parsed and verified. An archive fits one version of Java and one of Spark.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from slackwater.errors import ClassArchiveError

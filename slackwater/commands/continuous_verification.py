@@ -4,8 +4,6 @@ A slice is a range of keys. Its rows are read from Spanner as of the low waterma
 states, and the mirror at the version that states it, so that the pipeline may go on meanwhile.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -69,7 +67,7 @@ class Slice:
         """Return the table's round after it."""
         return verified.after_slice(self.last_key, self.records, self.different, self.at_ns)
 
-    def findings(self, before: VerifiedTable) -> Iterator[Finding]:
+    def findings(self, before: VerifiedTable) -> "Iterator[Finding]":
         """Yield the findings after it.
 
         Args:

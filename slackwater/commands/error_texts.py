@@ -1,7 +1,5 @@
 """The program's text for an error, and the exit code that it ends with."""
 
-from __future__ import annotations
-
 from slackwater.pipeline.failures import is_java_text, summary
 from slackwater.secrecy import masked
 from slackwater.worker_errors import decode

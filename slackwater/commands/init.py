@@ -1,7 +1,5 @@
 """The writing of a settings file for a change stream and a sink: `slackwater init`."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

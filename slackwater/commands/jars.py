@@ -4,8 +4,6 @@ With `spark.jars` set to the folder, nothing is fetched when a pipeline starts: 
 machines that can't reach a Maven repository.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

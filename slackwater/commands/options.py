@@ -3,8 +3,6 @@
 Each is a type for a parameter of a command in slackwater.cli: its flags, its help, its values.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path

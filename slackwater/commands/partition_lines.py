@@ -1,7 +1,5 @@
 """The partitions in the metadata store, printed: `slackwater partitions`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

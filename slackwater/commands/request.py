@@ -1,7 +1,5 @@
 """The commands `pause`, `resume`, `drain` and `stop`: requests in the metadata store."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,5 @@
 """Requests to read tables again, in the metadata store, for the pipeline's owner."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing

@@ -1,16 +1,11 @@
 """Spark, as the settings of pipelines have it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from slackwater.config.settings import Settings
 from slackwater.pipeline.spark.session import start_spark
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from slackwater.config.settings import Settings
 
 
 def spark_of(pipelines: Sequence[Settings]) -> SparkSession:

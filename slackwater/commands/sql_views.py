@@ -1,20 +1,15 @@
 """The views over a changelog that show tables, or Datastream's columns: `slackwater sql view`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from slackwater.config.filters import filter_of, tables_to_read
+from slackwater.commands.chosen_tables import chosen_tables
 from slackwater.config.settings import Settings
-from slackwater.errors import NoTableError, SettingsError
-from slackwater.pipeline.source import capture_type, source_options
-from slackwater.reader.database.change_stream_info import read_change_stream_info
-from slackwater.reader.database.watched_tables import Table, watched_tables
-from slackwater.reader.transport.connection import Connection
+from slackwater.errors import SettingsError
+from slackwater.pipeline.source import capture_type, connect
+from slackwater.reader.database.watched_tables import Table
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
-from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.output.bigquery.address import parse_address
@@ -117,15 +112,8 @@ class _Tables:
 
 
 def _tables_of(settings: Settings, names: Sequence[str]) -> _Tables:
-    options = source_options(settings)
-    with closing(Connection(options.change_stream)) as connection:
-        description = read_change_stream_info(connection)
-        watched = watched_tables(connection, description.dialect)
-    read = tables_to_read(watched, filter_of(settings))
-    chosen = tables_to_read(read, RecordFilter(tuple(names)))
-    if not chosen:
-        raise NoTableError(
-            f"no table is named {', '.join(names)}." if names else "the pipeline reads no table.",
-            f"The change stream watches: {', '.join(t.name for t in watched) or 'no tables'}",
-        )
-    return _Tables(read, chosen, capture_type(description))
+    source = connect(settings)
+    with closing(source.connection):
+        read = chosen_tables(settings, source, ())
+        chosen = chosen_tables(settings, source, names)
+    return _Tables(read, chosen, capture_type(source.description))

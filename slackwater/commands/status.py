@@ -1,7 +1,5 @@
 """The answers of `status` and `partitions`, mostly from the metadata store."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A pipeline's row in the metadata store, looked up without a connection to Spanner."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 

@@ -1,7 +1,5 @@
 """The comparison of mirrors with their tables at one low watermark: `slackwater verify`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

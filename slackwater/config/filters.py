@@ -1,7 +1,5 @@
 """The tables and columns that a pipeline reads, by the filter in its settings."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The JSON schema of the settings file, by which an editor completes and checks it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -10,8 +10,6 @@ the environment overrides the file. Under `pipelines` each name has the keys tha
       customers: {source: {change_stream: Customers}, sink: {...}}
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping, Sequence

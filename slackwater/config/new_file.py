@@ -1,7 +1,5 @@
 """The text of a new settings file: the keys that a sink needs, each with its meaning."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

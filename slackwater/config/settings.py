@@ -4,8 +4,6 @@ The settings that the Spark source has, too, are defined in scheduler.source_set
 reads the file and the environment.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, Self

@@ -1,7 +1,5 @@
 """The sink that the settings describe."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from slackwater.config.filters import filter_of

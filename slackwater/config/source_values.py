@@ -1,7 +1,5 @@
 """Keys of the section source on a command line: `--source endpoint=localhost:15000`."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from typing import Final

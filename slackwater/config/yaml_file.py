@@ -4,8 +4,6 @@ pydantic-settings is not used for this: its messages have neither lines nor near
 environment reader ignores unknown names.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

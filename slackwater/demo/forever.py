@@ -4,8 +4,6 @@ For the quick start and the compose file. It starts an emulator at 127.0.0.1:901
 SPANNER_EMULATOR_HOST names one that is already running.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

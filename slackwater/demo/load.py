@@ -1,7 +1,5 @@
 """A mixed load: inserts, updates and deletes in three tables, in transactions."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

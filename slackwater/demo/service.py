@@ -1,7 +1,5 @@
 """A pipeline as a process of its own, to be killed and started again."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The demonstration: a busy change stream read into Parquet in spite of a kill, and compared."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Details of the epochs that this process committed; the store has the rest."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ counters; the source's clock is read four times a minute (slackwater.pipeline.sp
 Probes and metrics are answered even while neither the store nor the source answers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -4,8 +4,6 @@ A page of another site can have its own name lead to this server's address (DNS 
 would then read its answers. It can't do so with an address, or a name that is not its own.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import ipaddress

@@ -7,8 +7,6 @@ taken at a pace, so that any number of them costs a small share of one core. Wha
 in the kernel, and takes none of the process's descriptors.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

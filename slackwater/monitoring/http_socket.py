@@ -1,7 +1,5 @@
 """The socket on which the page, its API, the metrics and the probes are served."""
 
-from __future__ import annotations
-
 import socket
 
 from slackwater.config.settings import Http

@@ -1,7 +1,5 @@
 """The JSON fields of the store's rows: the same on the command line and over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

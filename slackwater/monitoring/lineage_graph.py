@@ -1,7 +1,5 @@
 """The lineage of partitions as a graph in Graphviz's language, and as SVG if dot is installed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The view of a running pipeline on a terminal."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Final
 
@@ -44,7 +42,7 @@ class LiveView(Observer):
         self._lag_max_s = 0.0
         self._live = Live(self._table(), console=console, auto_refresh=False)
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> "LiveView":
         self._live.__enter__()
         return self
 

@@ -1,7 +1,5 @@
 """The log: a line per event to standard error, as text or JSON; never a record's values."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import MutableMapping

@@ -4,8 +4,6 @@ An epoch's records are counted when it is committed. The status of a pipeline is
 scrape, from its poller.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The polled status of the pipelines of this process, for the page, Prometheus and probes."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ A span tree is made after its epoch has been committed, from what Spark and the 
 epoch waits for a collector, and Spark's workers need no exporter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final

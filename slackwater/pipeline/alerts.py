@@ -1,7 +1,5 @@
 """Warnings about a running pipeline: a partition that holds it back, retention running out."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

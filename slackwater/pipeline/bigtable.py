@@ -1,7 +1,5 @@
 """A table of Bigtable's as the source of a pipeline."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -103,7 +101,7 @@ class BigtableHandle:
             return error
         return None
 
-    def with_options(self, settings: Settings) -> BigtableHandle:
+    def with_options(self, settings: Settings) -> "BigtableHandle":
         """Return the same with the options of other settings."""
         return replace(self, options=source_options(settings))
 

@@ -4,8 +4,6 @@ The same words and limits are used by status, page, log line, metrics and alerts
 epochs and the clock are the caller's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

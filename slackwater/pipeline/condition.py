@@ -3,8 +3,6 @@
 Rules only: the caller has the store's row and the facts about its owner.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,5 @@
 """The desired state of a pipeline: set by its operator, in the metadata store, or by a signal."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """The disks of a pipeline, to tell which one an error means that is full or read-only."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """The meaning of a failure of the streaming query: try again after a while, or give up."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Final

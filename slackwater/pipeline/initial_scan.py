@@ -5,8 +5,6 @@ store records which parts are in the output: a scan that was killed resumes with
 parts.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

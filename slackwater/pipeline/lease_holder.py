@@ -3,8 +3,6 @@
 The rules are those of slackwater.state.lease.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """A pipeline's state in this process: events go to the table, new states to the metadata store."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace

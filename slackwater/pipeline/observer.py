@@ -1,7 +1,5 @@
 """Observers: objects that are told of initial scans, committed epochs and failures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from slackwater.pipeline.epochs.report import EpochReport

@@ -1,7 +1,5 @@
 """The source of a pipeline, whatever it is: looked up, with a clock, a start and an end."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -74,7 +72,7 @@ class PipelineSource(Protocol):
             ReaderError, SettingsError: it can't.
         """
 
-    def with_options(self, settings: Settings) -> PipelineSource:
+    def with_options(self, settings: Settings) -> "PipelineSource":
         """Return the same with the options of other settings."""
 
     def text(self, settings: Settings) -> str:

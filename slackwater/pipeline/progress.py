@@ -1,7 +1,5 @@
 """The progress of a long work, and the time for the rest, at its speed since it was begun."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """The signs by which an epoch, or a scan, shows progress."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from typing import Final
 

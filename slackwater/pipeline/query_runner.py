@@ -1,7 +1,5 @@
 """One run of a pipeline's streaming query: watched, drained, paused, and tried again on failure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

@@ -13,8 +13,6 @@ low watermark. Everything else is refused, with the command that goes on where t
 The rules only; slackwater.pipeline.resume_point reads the positions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final

@@ -3,8 +3,6 @@
 The rules only; slackwater.pipeline.resume_point asks the checkpoint, the store and Spanner.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

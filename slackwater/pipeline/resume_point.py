@@ -1,7 +1,5 @@
 """The resume point of a pipeline: from checkpoint, store, scan, or as an operator accepts."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The reaction to a failed query or scan: another try after a growing delay, or an error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

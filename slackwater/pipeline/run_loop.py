@@ -1,7 +1,5 @@
 """The loop of a pipeline in one process: own it, start it, wait, start it again, leave it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

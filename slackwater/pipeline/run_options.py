@@ -1,7 +1,5 @@
 """The options with which a process runs its pipelines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from slackwater.pipeline.recovery import Recovery

@@ -1,7 +1,5 @@
 """SIGTERM and Ctrl-C: both ask the process to drain."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def termination_signals() -> Iterator[TerminationSignals]:
+def termination_signals() -> "Iterator[TerminationSignals]":
     """Catch SIGTERM and SIGINT for the time of the context."""
     signals = TerminationSignals()
     previous = {sig: signal.getsignal(sig) for sig in _SIGNALS}

@@ -1,7 +1,5 @@
 """The source that the settings describe: its options, its change stream, its start and end."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -102,7 +100,7 @@ class SourceHandle:
         """Check that a new pipeline can start; see check_new()."""
         return check_new(settings, self)
 
-    def with_options(self, settings: Settings) -> SourceHandle:
+    def with_options(self, settings: Settings) -> "SourceHandle":
         """Return the same with the options of other settings."""
         return replace(self, options=source_options(settings))
 

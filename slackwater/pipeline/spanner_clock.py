@@ -4,8 +4,6 @@ The scheduler's planner asks Spanner itself, because it needs the exact time. Th
 see only needs the difference between the two clocks, and must be shown while Spanner is away, too.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

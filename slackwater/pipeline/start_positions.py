@@ -5,8 +5,6 @@ exact. Nothing was read between the last epoch with rows and a later one without
 the last one hold for both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """One pipeline of a process: its parts put together, owned, scanned, run, and closed."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

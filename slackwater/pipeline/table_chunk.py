@@ -1,7 +1,5 @@
 """A range of a table's keys as a sink compares it, and its ends in the store's form."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -29,8 +29,6 @@ Rules that need explanation:
   becomes visible.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto

@@ -1,7 +1,5 @@
 """The epochs of a table of Bigtable's for `slackwater tail`, and the lines of its changes."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator

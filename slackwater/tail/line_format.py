@@ -1,7 +1,5 @@
 """The format of the lines that `slackwater tail` writes: text, JSON or CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Iterator
@@ -52,7 +50,7 @@ class LineFormatter:
         """Return CSV's header, or nothing in other formats."""
         return "table,key,value\n" if self.line_format is LineFormat.CSV else ""
 
-    def lines(self, records: pa.Table) -> Iterator[str]:
+    def lines(self, records: "pa.Table") -> Iterator[str]:
         """Yield the lines of records in their order, some lines at a time."""
         for batch in records.to_batches(max_chunksize=_ROWS_AT_ONCE):
             rows = batch.to_pylist()

@@ -1,7 +1,5 @@
 """The options of `slackwater tail`, which are a changefeed's, and the tail that they describe."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -5,8 +5,6 @@ audited, put into commit order and written; then nothing up to its low watermark
 state is kept: another tail continues from the last resolved line.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The output of whole lines to standard output, with a clean end when its reader goes away."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

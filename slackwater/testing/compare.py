@@ -1,7 +1,5 @@
 """The comparison of an output with the truth, and the check that epochs are consistent cuts."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import UTC

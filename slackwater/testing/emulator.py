@@ -1,7 +1,5 @@
 """The Cloud Spanner emulator, found and run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

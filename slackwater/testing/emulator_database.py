@@ -1,7 +1,5 @@
 """Databases on the emulator, for the demo and the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import grpc

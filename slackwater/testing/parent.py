@@ -1,7 +1,5 @@
 """Child processes that end with their parent, however it ends."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
 import sys

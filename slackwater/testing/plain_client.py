@@ -4,8 +4,6 @@ It shares no code with the reader and the scheduler, so a mistake in them shows 
 compared. It holds everything in memory and can't be resumed: it is for tests, not for use.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Avro's binary encoding."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

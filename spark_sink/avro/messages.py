@@ -1,19 +1,16 @@
 """Messages with a schema: an epoch's records in an envelope, as rows in Spark."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
+
+from pyspark.sql import Column, DataFrame
 
 from slackwater.spark_sink.avro.schemas import TableSchema
 from slackwater.spark_sink.avro.wire_format import for_avro
 from slackwater.spark_sink.envelopes.envelope import Envelope, MessageBody, require_whole_rows
 from slackwater.spark_sink.envelopes.event import Row
-from slackwater.spark_sink.message_rows import rows_of_messages
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from slackwater.spark_sink.message_rows import MessageRows
 
 # The column with the topic of each record.
 _TOPIC: Final = "topic"
@@ -55,7 +52,7 @@ class EncodedMessages(ABC):
         Args:
             changes: rows of the output's contract.
             topic: the topic of each.
-            has_uuid: see message_rows.messages().
+            has_uuid: see MessageRows.
 
         Raises:
             PartialRowError: an update lacks the whole row.
@@ -69,14 +66,13 @@ class EncodedMessages(ABC):
                 row["value_capture_type"], self.envelope, is_avro=not self.envelope.options.strict
             )
             schemas.add(TableSchema.of(row[_TOPIC], row["table_name"], row["column_types"]))
-        return rows_of_messages(
-            changes,
+        return MessageRows(
             self.envelope,
             _wrap(self.encoder(schemas)),
             (self.key_type, "binary"),
             has_row_hash=True,
             has_uuid=has_uuid,
-        )
+        ).frame(changes)
 
     @abstractmethod
     def encoder(self, schemas: Collection[TableSchema]) -> Encoder:

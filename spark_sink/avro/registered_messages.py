@@ -1,7 +1,5 @@
 """Avro messages whose schemas a registry has."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from typing import Any

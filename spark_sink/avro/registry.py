@@ -3,8 +3,6 @@
 It speaks the protocol of Confluent's Schema Registry, which other registries implement, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote

@@ -4,8 +4,6 @@ Messages are written by the schema that is there. So it may have more fields tha
 another order, and other names of records.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +67,7 @@ class _Parsed:
     records: Mapping[str, Any]
 
     @staticmethod
-    def of(schema: Schema) -> _Parsed:
+    def of(schema: Schema) -> "_Parsed":
         records: dict[str, Any] = {}
         parsed = fastavro.parse_schema(schema, records)
         return _Parsed(parsed, records)

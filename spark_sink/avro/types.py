@@ -4,8 +4,6 @@ The choice is the same as in sql/types: a value that Avro has no type for become
 loses nothing.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable, Mapping
@@ -57,7 +55,7 @@ def _schema_and_converter(type_json: str) -> tuple[Schema, Convert]:
     return schema, _checked(convert, type_json)
 
 
-def _of_type(kind: Any, by_code: Mapping[str, _Conversion]) -> tuple[Schema, Convert]:
+def _of_type(kind: Any, by_code: "Mapping[str, _Conversion]") -> tuple[Schema, Convert]:
     if not isinstance(kind, dict) or kind.get("type_annotation"):
         # A type with a PostgreSQL annotation differs from the GoogleSQL type whose code it has.
         return "string", _text

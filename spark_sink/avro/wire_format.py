@@ -3,8 +3,6 @@
 Confluent's documentation of the Schema Registry defines it.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Avro as Kafka Connect's AvroConverter writes it; its AvroData makes the schemas."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import partial

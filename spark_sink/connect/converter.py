@@ -1,7 +1,5 @@
 """A converter of Kafka Connect: from its schemas and values to those of a format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Messages by Kafka Connect's schemas, which the envelope knows of each table."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

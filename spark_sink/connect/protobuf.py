@@ -4,8 +4,6 @@ Nothing tells NULL from the default of a type: 0, false, an empty text. A NULL i
 the converter ends, is written so, too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -4,8 +4,6 @@ Every field may be null and is by default, so that any version of a schema reads
 version has written: columns come and go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

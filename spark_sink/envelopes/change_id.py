@@ -1,7 +1,5 @@
 """The UUID of a change, the same on a replay, by which a consumer recognizes one again."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final

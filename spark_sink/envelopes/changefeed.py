@@ -5,8 +5,6 @@ digits, which is always 0 here. In the envelopes row and key_only, everything th
 stands under __crdb__, the name that their consumers know.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal

@@ -4,8 +4,6 @@ Types and names are those of Debezium's Spanner connector (ColumnTypeSchemaMappe
 KafkaSpannerTableSchemaFactory, SpannerSourceInfoStructMaker in its source).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

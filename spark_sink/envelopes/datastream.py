@@ -1,7 +1,5 @@
 """The envelope datastream: the generic and source metadata of Datastream's events."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ Names, types and order are those of the connector's own source (SpannerSourceInf
 ColumnTypeSchemaMapper, SpannerEventDispatcher) and of Debezium's envelope.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping

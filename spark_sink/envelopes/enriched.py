@@ -4,8 +4,6 @@ Names and types are those of its own source (encoder_json.go, enriched_source_pr
 that Spanner has nothing for, such as a node's name, is empty, and origin is spanner.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

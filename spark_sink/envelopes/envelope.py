@@ -3,8 +3,6 @@
 An envelope is one module of this folder with one concrete class; registry.py finds it by its name.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +52,7 @@ class MessageBody:
     value: Any
     is_key_list: bool = False
 
-    def as_json(self) -> Message:
+    def as_json(self) -> "Message":
         """Return the message in JSON."""
         key: Any = self.key
         if self.is_key_list and self.key is not None:

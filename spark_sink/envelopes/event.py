@@ -1,7 +1,5 @@
 """Events: the changes of single rows that a data change record reports, one for each mod."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -34,7 +32,7 @@ class Event:
     before: Values | None
     after: Values | None
 
-    def without(self, column: str) -> Event:
+    def without(self, column: str) -> "Event":
         """Return the event without a column that is not in the key."""
         before, after = (
             row and {name: value for name, value in row.items() if name != column}

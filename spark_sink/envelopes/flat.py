@@ -1,7 +1,5 @@
 """The envelope flat: one row's change with all metadata, under Spanner's own names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The envelope key_only of CockroachDB's changefeeds: the key, and no value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas

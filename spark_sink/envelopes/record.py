@@ -1,7 +1,5 @@
 """The envelope record: the data change record as Spanner sent it, under Spanner's own names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """The registry of envelopes: every concrete Envelope that a module of this folder defines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Final

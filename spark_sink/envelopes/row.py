@@ -1,7 +1,5 @@
 """The envelope row of CockroachDB's changefeeds: a value is the row itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas

@@ -5,8 +5,6 @@ a string that holds JSON; see "Data change records" in its documentation. Here t
 with all their digits, and JSON. Values of other types stay as Spanner wrote them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,7 +1,5 @@
 """The envelope wrapped of CockroachDB's changefeeds: the row after the change, in "after"."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from slackwater.spark_sink.envelopes.avro_fields import Schema, TableSchemas

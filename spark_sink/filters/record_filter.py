@@ -7,7 +7,7 @@ are left out were read and counted like all others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -82,10 +82,6 @@ class RecordFilter:
             _is_kept(row[column], pattern, wanted) for column, pattern, wanted in self._patterns
         )
         return is_kept and (not self.when_changed or self._change_filter.keeps(row))
-
-    def apply_to_batches(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Yield the filtered batches of a task of Spark's; see apply_to_batch()."""
-        return map(self.apply_to_batch, batches)
 
     def apply_to_batch(self, records: RecordBatch) -> RecordBatch:
         """Return the records of a batch that are kept, without the columns that are left out.

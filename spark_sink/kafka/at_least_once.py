@@ -81,7 +81,7 @@ class AtLeastOnce:
                         raise
         return counts
 
-    def size_max(self, spark: SparkSession, topic: str | None) -> int:  # noqa: ARG002
+    def size_max(self, topic: str | None) -> int:  # noqa: ARG002
         """Return the size in bytes of the largest message that Kafka's client sends."""
         return int(self._topics.client_settings.get("max.request.size", _REQUEST_BYTES_MAX))
 

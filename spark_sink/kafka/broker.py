@@ -1,9 +1,10 @@
 """The check that a broker answers, for `slackwater check`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from slackwater.spark_sink.errors import MessageRefusedError, PublishError
 from slackwater.spark_sink.kafka.broker_errors import typed_error
@@ -22,9 +23,6 @@ def require_broker(settings: Mapping[str, str]) -> None:
     Raises:
         SinkError: no broker answers, or it refuses.
     """
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient
-
     reasons: list[KafkaError] = []
     client: dict[str, Any] = {"log_level": "0", **connection_settings(settings)}
     client["error_cb"] = reasons.append

@@ -1,7 +1,5 @@
 """The meaning of errors of Kafka's brokers and clients for a pipeline."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from slackwater.spark_sink.errors import (

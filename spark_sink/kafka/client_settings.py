@@ -4,8 +4,6 @@ Users know Kafka's settings by the names of its documentation, and Spark's Kafka
 Names that are the same in both, or that only librdkafka has, stay as they are.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final

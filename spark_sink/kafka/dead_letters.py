@@ -87,7 +87,7 @@ class KafkaDeadLetters:
         if HEADERS in message_rows.columns:
             parts.append(F.aggregate(HEADERS, F.lit(0), _with_bytes_of))
         size = sum(parts, F.lit(_OVERHEAD_BYTES))
-        limit = self._delivery.size_max(message_rows.sparkSession, error.topic)
+        limit = self._delivery.size_max(error.topic)
         return of_topic & (size > limit)
 
 

@@ -4,8 +4,6 @@ positions has the rules. Here they are carried out from the driver: shards are s
 (shard_sender), or by the driver if they are small, and closing messages by the driver.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import time
@@ -15,7 +13,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from multiprocessing.pool import ThreadPool
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from slackwater.spark_sink.errors import MessageRefusedError, PublishError, SinkError
 from slackwater.spark_sink.java import map_in_arrow
@@ -53,11 +57,6 @@ from slackwater.spark_sink.message_rows import HEADERS, ORDER, ROW_HASH
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.timestamp import datetime_to_us
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
-    from confluent_kafka.admin import AdminClient
-    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -122,8 +121,6 @@ class ExactlyOnce:
 
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
         """Send the shards that were not sent; see Delivery."""
-        from pyspark.sql import functions as F
-
         with self._typed_errors():
             owned = self._own()
         shards = owned.shards
@@ -186,22 +183,15 @@ class ExactlyOnce:
         """
         if not (isinstance(error, MessageRefusedError) and is_too_large(error) and error.topic):
             return False
-        limit = self._size_max(error.topic)
-        if limit >= min(
-            int(self._settings.get(_BATCH_SIZE, BATCH_BYTES_MAX)), self._size_max(None)
-        ):
+        limit = self.size_max(error.topic)
+        if limit >= min(int(self._settings.get(_BATCH_SIZE, BATCH_BYTES_MAX)), self.size_max(None)):
             return False
         _log.info("topic %s takes %d bytes: batches are as small from now on", error.topic, limit)
         self._settings[_BATCH_SIZE] = str(limit)
         return True
 
-    def size_max(self, spark: SparkSession, topic: str | None) -> int:  # noqa: ARG002
+    def size_max(self, topic: str | None) -> int:
         """Return the size in bytes of the largest message that is taken; None for any topic."""
-        return self._size_max(topic)
-
-    def _size_max(self, topic: str | None) -> int:
-        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
-
         own = int(self._settings.get("message.max.bytes", MESSAGE_BYTES_MAX))
         if topic is None:
             return own
@@ -282,9 +272,6 @@ class ExactlyOnce:
 
     def _ensure_topic(self) -> int:
         """Create the topic of the positions with enough partitions, and return their number."""
-        from confluent_kafka import KafkaException
-        from confluent_kafka.cimpl import NewPartitions, NewTopic
-
         name, needed = self._ids.topic, self._shards + 1
         count = self._partition_counts([name]).get(name, 0)
         admin = self._admin
@@ -307,8 +294,6 @@ class ExactlyOnce:
         return count
 
     def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        from confluent_kafka import KafkaException, TopicCollection
-
         counts = {}
         described = self._admin.describe_topics(TopicCollection(sorted(topics))) if topics else {}
         for name, future in described.items():
@@ -321,8 +306,6 @@ class ExactlyOnce:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient
-
         settings: dict[str, Any] = {"log_level": "0", **connection_settings(self._settings)}
         settings["error_cb"] = self._note_error
         return AdminClient(settings)
@@ -339,8 +322,6 @@ class ExactlyOnce:
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
         """Raise Kafka's errors as ours; after one of them the state is read again."""
-        from confluent_kafka import KafkaException
-
         try:
             yield
         except MessageFailedError as error:

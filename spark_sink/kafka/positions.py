@@ -10,8 +10,6 @@ The offsets belong to the partitions of a topic that has no messages: partition 
 as a whole, and partition n is shard n, counted from 1.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,7 +56,7 @@ class Position:
         return json.dumps({name: value for name, value in values.items() if value is not None})
 
     @staticmethod
-    def parse(offset: int, metadata: str | None) -> Position | None:
+    def parse(offset: int, metadata: str | None) -> "Position | None":
         """Return the position of a committed offset; None if there is none.
 
         An operator who resets the group's offsets leaves no metadata: then the number of shards is

@@ -3,8 +3,6 @@
 Errors of Kafka are returned and not raised, so that the driver has them whole.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +11,10 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import KafkaException
 
 from slackwater.sealing import seal, unseal
 from slackwater.spark_sink.kafka.positions import Position, is_after, later
@@ -24,9 +25,6 @@ from slackwater.spark_sink.kafka.transaction import (
     Transactions,
 )
 from slackwater.spark_sink.message_rows import HEADERS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # The columns of a shard's messages, in this order; HEADERS may follow.
 COLUMNS: Final = ("shard", "topic", "key", "value", "committed_us")
@@ -100,8 +98,6 @@ class ShardSender:
         Args:
             batches: the columns of COLUMNS; the rows of a shard follow each other.
         """
-        import pyarrow as pa
-
         rows = (row for batch in batches for row in _rows(batch))
         for shard, messages in groupby(rows, itemgetter(0)):
             sending = _Sending(self, shard)
@@ -218,8 +214,6 @@ class _Sending:
     @contextmanager
     def _failing(self) -> Iterator[None]:
         """Abort and take note of an error of Kafka's."""
-        from confluent_kafka import KafkaException
-
         try:
             yield
         except (MessageFailedError, KafkaException) as error:

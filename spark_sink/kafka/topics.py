@@ -1,10 +1,8 @@
 """Kafka's topics, and the settings of its clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from slackwater.spark_sink.messaging.topics import Topics
 
@@ -21,6 +19,8 @@ class KafkaTopics(Topics):
         options: of Spark's Kafka sink: kafka.bootstrap.servers and others.
     """
 
+    why_one: ClassVar[str] = ": Kafka makes no two topics whose names differ in . and _ alone"
+
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -36,8 +36,3 @@ class KafkaTopics(Topics):
     def identity_of(topic: str) -> str:
         """Return the name under which Kafka measures a topic: of two with one it makes one."""
         return topic.replace(".", "_")
-
-    @property
-    def why_one(self) -> str:
-        """The reason; see Topics."""
-        return ": Kafka makes no two topics whose names differ in . and _ alone"

@@ -7,20 +7,15 @@ init_transactions, which waits until a commit under way is finished. So it is th
 transaction starts from, or the transaction fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from slackwater.spark_sink.kafka.positions import WHOLE, Position, Positions
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer, TopicPartition
 
 _TIMEOUT_S: Final = 60.0
 # The partition follows from the key.
@@ -98,8 +93,6 @@ class PositionReader:
     """
 
     def __init__(self, settings: Mapping[str, str], ids: Ids, *, waits: bool = True) -> None:
-        from confluent_kafka import Consumer
-
         self._ids = ids
         self.consumer: Consumer = Consumer(
             {
@@ -117,8 +110,6 @@ class PositionReader:
         Raises:
             KafkaException: the broker refuses, or can't be reached.
         """
-        from confluent_kafka import TopicPartition
-
         numbers = [WHOLE, *shards]
         asked = [TopicPartition(self._ids.topic, number) for number in numbers]
         by_number = {}
@@ -145,8 +136,6 @@ class Transactions:
     """
 
     def __init__(self, settings: Mapping[str, str], ids: Ids, shard: int, shards: int) -> None:
-        from confluent_kafka import Producer
-
         self._ids, self._shard, self.shards = ids, shard, shards
         self._failed: MessageFailedError | None = None
         self._unpolled = 0
@@ -163,7 +152,7 @@ class Transactions:
         _while_passing(self._producer.init_transactions)(_TIMEOUT_S)
 
     @contextmanager
-    def transaction(self, reader: PositionReader, position: Position) -> Iterator[Transactions]:
+    def transaction(self, reader: PositionReader, position: Position) -> "Iterator[Transactions]":
         """Begin a transaction; commit it with a position, or abort it if an error is raised.
 
         Raises:
@@ -224,8 +213,6 @@ class Transactions:
             MessageFailedError: a message was refused.
             KafkaException: the transaction failed.
         """
-        from confluent_kafka import TopicPartition
-
         place: TopicPartition = TopicPartition(
             self._ids.topic, self._shard, position.watermark_us, position.metadata()
         )

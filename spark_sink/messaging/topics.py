@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from slackwater.spark_sink.envelopes.envelope import TABLE, table_topic
 from slackwater.spark_sink.errors import TableNameError
@@ -67,7 +67,10 @@ class Topics:
         watermarks: the topic of low watermarks; None for none.
         resolved_ms: the least milliseconds between two resolved messages; None to send none.
         heartbeats: the topic of heartbeats; None to send none.
+        why_one: the end of a sentence that says why two topics can't be beside each other.
     """
+
+    why_one: ClassVar[str] = ""
 
     changes: str
     watermarks: str | None
@@ -119,11 +122,6 @@ class Topics:
     def identity_of(topic: str) -> str:
         """Return a text that topics share which can't be beside each other."""
         return topic
-
-    @property
-    def why_one(self) -> str:
-        """The end of a sentence that says why two topics can't be beside each other."""
-        return ""
 
     @property
     def _own_topics(self) -> str:

@@ -3,8 +3,6 @@
 A writer can continue a table that another one began only if both use the same application.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from slackwater.timestamp import datetime_to_rfc3339

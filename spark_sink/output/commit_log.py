@@ -10,8 +10,6 @@ Old commits are removed in ascending order. A former owner that was frozen for s
 number is free again finds that the commit before it, its own, is gone.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

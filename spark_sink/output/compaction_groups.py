@@ -1,7 +1,5 @@
 """The choice of a table's small files that become a large one."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

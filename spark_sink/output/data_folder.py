@@ -1,7 +1,5 @@
 """The files of a table, on a local disk or in an object store."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,14 +1,14 @@
 """Epochs on a local disk: each is a folder, which is staged and appears by one rename."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import FileSystemError, PublishError, missing_files
 from slackwater.spark_sink.output.commit_log import CommittedFile
@@ -25,101 +25,7 @@ from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.merged_files import sync
 from slackwater.spark_sink.output.small_files import NO_LINKS, LocalFiles, local_path
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _PREFIX: Final = "part-"
-
-
-def require_this_disk(spark: SparkSession, folder: Path, setting: str) -> None:
-    """Refuse a path that Spark takes for another place than this process does.
-
-    Raises:
-        FileSystemError: it does.
-    """
-    if local_path(spark, setting) != folder:
-        raise FileSystemError(
-            f"{setting} is another place than {folder} on a local disk by Spark's settings, such as"
-            " fs.defaultFS.",
-            f"Write file://{folder} for the disk, or the other place with its scheme",
-        )
-
-
-@contextmanager
-def disk_errors(what: str) -> Iterator[None]:
-    """Turn a disk's errors into ours.
-
-    Args:
-        what: is done, and can't be.
-
-    Raises:
-        PublishError: the disk refuses, or is full.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise PublishError(
-            f"{error.filename or what} can't be written, read or removed: {error.strerror}.",
-            "Check that the directory is writable, and has space",
-        ) from error
-
-
-class StagingFolder:
-    """The folder of one owner, below an output's.
-
-    Args:
-        output: the output's folder.
-        owner: the owner's unique name; None for a new one.
-
-    Attributes:
-        owner: the same.
-    """
-
-    def __init__(self, output: Path, owner: str | None = None) -> None:
-        self._output = output
-        self.owner = owner or uuid.uuid4().hex
-
-    def path(self, kind: str) -> Path:
-        """Return where files of one kind wait, such as those of a scan."""
-        return self._output / STAGING_FOLDER / self.owner / kind
-
-    def writer(self, kind: str, file_format: str, partition_by: Sequence[str]) -> FileWriter:
-        """Return a writer of files for tasks."""
-        suffix, columns = f".{file_format}", tuple(partition_by)
-        return FileWriter(str(self.path(kind)), {}, _PREFIX, file_format, columns, suffix)
-
-    def move(self, kind: str, file: WrittenFile, target: Path) -> None:
-        """Move a task's file to another place on the disk.
-
-        Raises:
-            PublishError: it is not there, or not whole, or the disk refuses.
-        """
-        source = self.path(kind) / (file.staged or "")
-        try:
-            source.rename(target)
-            size = target.stat().st_size
-        except OSError as error:
-            raise missing_files(
-                f"a task's file {source} can't be moved to {target}: {error.strerror}."
-            ) from error
-        if size != file.size:
-            raise PublishError(
-                f"{target} has {size} of the {file.size} bytes that a task wrote.",
-                "The epoch is read again",
-            )
-
-    def discard(self, kind: str, but: Collection[Path] = ()) -> None:
-        """Remove all staged files of a kind, except some folders."""
-        folder = self.path(kind)
-        for path in folder.iterdir() if folder.exists() else ():
-            if path not in but:
-                remove_path(path)
-
-
-def staged_by_all(output: Path) -> list[Path]:
-    """Return the folders of all owners, which may be former ones."""
-    folder = output / STAGING_FOLDER
-    return list(folder.iterdir()) if folder.exists() else []
 
 
 def remove_path(path: Path) -> None:
@@ -128,32 +34,6 @@ def remove_path(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def require_links(output: Path) -> None:
-    """Refuse a file system without hard links, by which the number of a commit is taken once.
-
-    Raises:
-        FileSystemError: it has none.
-        OSError: the disk refuses.
-    """
-    staging = output / STAGING_FOLDER
-    staging.mkdir(parents=True, exist_ok=True)
-    probe, link = staging / uuid.uuid4().hex, staging / uuid.uuid4().hex
-    probe.touch()
-    try:
-        link.hardlink_to(probe)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        raise FileSystemError(
-            f"{output} is on a file system without hard links, by which of two processes one"
-            " commits.",
-            "Choose another disk",
-        ) from error
-    finally:
-        link.unlink(missing_ok=True)
-        probe.unlink(missing_ok=True)
 
 
 class Disk:
@@ -180,45 +60,95 @@ class Disk:
         """Return the names in the folder, which may not exist; see EpochPlace."""
         return os.listdir(self._root) if self._root.exists() else []
 
-    def translating(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def translating(self) -> Iterator[None]:
         """Turn OSErrors into ours; see EpochPlace."""
-        return disk_errors(self.path)
+        try:
+            yield
+        except OSError as error:
+            raise PublishError(
+                f"{error.filename or self.path} can't be written, read or removed:"
+                f" {error.strerror}.",
+                "Check that the directory is writable, and has space",
+            ) from error
 
     def prepare(self, spark: SparkSession) -> None:
-        """Require that Spark means the same disk; see EpochPlace."""
-        require_this_disk(spark, self._root, self.path)
+        """Refuse a path that Spark takes for another place than this process; see EpochPlace."""
+        if local_path(spark, self.path) != self._root:
+            raise FileSystemError(
+                f"{self.path} is another place than {self._root} on a local disk by Spark's"
+                " settings, such as fs.defaultFS.",
+                f"Write file://{self._root} for the disk, or the other place with its scheme",
+            )
 
     def require_commits(self) -> None:
-        """Require hard links; see EpochPlace."""
-        require_links(self._root)
+        """Require hard links, by which the number of a commit is taken once; see EpochPlace."""
+        staging = self._root / STAGING_FOLDER
+        staging.mkdir(parents=True, exist_ok=True)
+        probe, link = staging / uuid.uuid4().hex, staging / uuid.uuid4().hex
+        probe.touch()
+        try:
+            link.hardlink_to(probe)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            raise FileSystemError(
+                f"{self._root} is on a file system without hard links, by which of two processes"
+                " one commits.",
+                "Choose another disk",
+            ) from error
+        finally:
+            link.unlink(missing_ok=True)
+            probe.unlink(missing_ok=True)
+
+    def staging(self, owner: str, kind: str) -> Path:
+        """Return where an owner's files of one kind wait, such as those of a scan."""
+        return self._root / STAGING_FOLDER / owner / kind
 
     def writer(
         self, owner: str, kind: str, file_format: str, partition_by: Sequence[str]
     ) -> FileWriter:
         """Return a writer that stages all files; see EpochPlace."""
-        return StagingFolder(self._root, owner).writer(kind, file_format, partition_by)
+        folder, columns = str(self.staging(owner, kind)), tuple(partition_by)
+        return FileWriter(folder, {}, _PREFIX, file_format, columns, f".{file_format}")
+
+    def move(self, owner: str, kind: str, file: WrittenFile, target: Path) -> None:
+        """Move a task's file to another place on the disk.
+
+        Raises:
+            PublishError: it is not there, or not whole, or the disk refuses.
+        """
+        source = self.staging(owner, kind) / (file.staged or "")
+        try:
+            source.rename(target)
+            size = target.stat().st_size
+        except OSError as error:
+            raise missing_files(
+                f"a task's file {source} can't be moved to {target}: {error.strerror}."
+            ) from error
+        if size != file.size:
+            raise PublishError(
+                f"{target} has {size} of the {file.size} bytes that a task wrote.",
+                "The epoch is read again",
+            )
 
     def content(self, owner: str, kind: str, file: WrittenFile) -> bytes:
         """Read a staged file; see EpochPlace."""
-        path = self._staged_path(owner, kind, file)
+        path = self.staging(owner, kind) / (file.staged or "")
         try:
             return path.read_bytes()
         except FileNotFoundError as error:
             raise missing_files(f"{path}, a task's file, is not there.") from error
 
-    def _staged_path(self, owner: str, kind: str, file: WrittenFile) -> Path:
-        return StagingFolder(self._root, owner).path(kind) / (file.staged or "")
-
     def gather(
         self, owner: str, kind: str, written: Sequence[WrittenFile], name: str, form: Form
     ) -> list[CommittedFile]:
         """Move all files to a folder, which is staged; see EpochPlace."""
-        staging = StagingFolder(self._root, owner)
-        staged = staging.path(kind) / uuid.uuid4().hex
+        staged = self.staging(owner, kind) / uuid.uuid4().hex
         staged.mkdir(parents=True)
         for number, file in enumerate(written):
             (staged / file.folder).mkdir(parents=True, exist_ok=True)
-            staging.move(kind, file, staged / file_name("", file.folder, number, form))
+            self.move(owner, kind, file, staged / file_name("", file.folder, number, form))
         return [CommittedFile(name, staged=str(staged.relative_to(self._root)))]
 
     def give_name(self, file: CommittedFile) -> None:
@@ -241,7 +171,10 @@ class Disk:
 
     def staged(self) -> Sequence[str]:
         """Return the folders of all owners; see EpochPlace."""
-        return [str(folder.relative_to(self._root)) for folder in staged_by_all(self._root)]
+        folder = self._root / STAGING_FOLDER
+        return (
+            [f"{STAGING_FOLDER}/{name}" for name in os.listdir(folder)] if folder.exists() else []
+        )
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove folders; see EpochPlace.
@@ -260,7 +193,10 @@ class Disk:
 
     def discard(self, owner: str, kind: str, but: Collection[str]) -> None:
         """Remove all files in the owner's folder; see EpochPlace."""
-        StagingFolder(self._root, owner).discard(kind, {self._root / name for name in but})
+        folder = self.staging(owner, kind)
+        for path in folder.iterdir() if folder.exists() else ():
+            if str(path.relative_to(self._root)) not in but:
+                remove_path(path)
 
     def first_after(self, name: str | None) -> str | None:
         """Return the first of the folders' names that are later; see EpochPlace."""
@@ -297,7 +233,7 @@ class Disk:
     @contextmanager
     def merging(self, owner: str) -> Iterator[Path]:
         """Make a folder below the owner's; see EpochPlace."""
-        folder = StagingFolder(self._root, owner).path(COMPACTION) / uuid.uuid4().hex
+        folder = self.staging(owner, COMPACTION) / uuid.uuid4().hex
         folder.mkdir(parents=True)
         try:
             yield folder
@@ -309,7 +245,7 @@ class Disk:
         for path, _, _ in os.walk(merged):
             sync(Path(path))
         # It is left there if the commit fails, which may have been made all the same.
-        staged = StagingFolder(self._root, owner).path(COMPACTION) / uuid.uuid4().hex
+        staged = self.staging(owner, COMPACTION) / uuid.uuid4().hex
         merged.rename(staged)
         return CommittedFile(name, staged=str(staged.relative_to(self._root)))
 

@@ -6,8 +6,6 @@ because a reader would see the first of several before the others. The small epo
 because a reader may have listed them; a query that reads both leaves them out by epoch_groups.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 import time

@@ -6,8 +6,6 @@ everything after it in the epochs' own. So a reader that has listed the folders 
 moment, has each record once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

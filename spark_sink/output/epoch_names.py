@@ -1,7 +1,5 @@
 """The names in an output: the folders of epochs, and the folder of staged ones."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Final
 

@@ -1,20 +1,17 @@
 """The place of epochs in files, as their log needs it: a folder, on a disk or in a store."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
+
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.commit_log import CommittedFile
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
 from slackwater.spark_sink.output.small_files import SmallFiles
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # The beginning of the names of epochs.
 EPOCH_PREFIX: Final = "epoch="
@@ -97,7 +94,7 @@ class EpochPlace(Shown, Protocol):
     def translating(self) -> AbstractContextManager[None]:
         """Turn the errors of the place into ours."""
 
-    def prepare(self, spark: SparkSession) -> None:
+    def prepare(self, spark: "SparkSession") -> None:
         """Check that the place can be used.
 
         Raises:

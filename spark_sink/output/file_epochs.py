@@ -1,29 +1,25 @@
 """Epochs on their way into files: written by tasks, and published by a commit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT, write_options
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from slackwater.spark_sink.formats import JSON, TEXT
 from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form, Shown
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
-from slackwater.spark_sink.output.file_writer import WrittenFile, written_by_tasks
+from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.maintenance import (
     NO_MAINTENANCE,
     Maintenance,
     MaintenancePolicy,
 )
 from slackwater.spark_sink.output.preparation import Preparation
-from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
+from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on
 from slackwater.spark_sink.sink import EpochSummary
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 class FileEpochs:
@@ -77,34 +73,24 @@ class FileEpochs:
         self.maintenance.take_over(latest.low_watermark)
         return latest
 
-    def for_scan(self) -> FileEpochs:
+    def for_scan(self) -> "FileEpochs":
         """Return the same for an initial scan; see EpochFiles."""
         unfiltered = self._preparation.unfiltered()
         return FileEpochs(self._place, self._format, unfiltered, self._partition_by, log=self._log)
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
         """Return the text of the tasks' writer; see TaskWriting."""
-        if self._format not in (PARQUET, ORC) or not self._preparation.writes_records:
-            return None
+        return None if self._preparation.messages else self._tasks().to_text()
+
+    def _tasks(self) -> TaskWriter:
         files = self._log.writer(self._kind, self._format, self._partition_by)
-        return TaskWriter.of(self._preparation, files).to_text()
+        return TaskWriter(files, self._preparation)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Write an epoch's files, or take those of its tasks; see EpochFiles."""
-        owner = self._log.owner
-        if is_handed_on(epoch):
-            handed = handed_on(epoch)
-            self._written = {epoch_id: (owner, handed.files)}
-            return handed.counts.summary
-        prepared = self._preparation.prepare(epoch)
-        frame, file_format = prepared.frame, self._format
-        if file_format == JSON:
-            frame, file_format = self._lines(frame), TEXT
-        elif file_format == TEXT:
-            frame = frame.select("value", *self._partition_by)
-        writer = self._log.writer(self._kind, file_format, self._partition_by)
-        self._written = {epoch_id: (owner, written_by_tasks(frame, writer))}
-        return prepared.summary()
+        """Have tasks write an epoch's files, or take those that they wrote; see EpochFiles."""
+        owner, handed = self._log.owner, handed_on(epoch, self._tasks())
+        self._written = {epoch_id: (owner, handed.files)}
+        return handed.summary
 
     def publish(
         self,
@@ -128,11 +114,3 @@ class FileEpochs:
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
         self._compaction.run(self._policy.keep_s)
-
-    def _lines(self, frame: DataFrame) -> DataFrame:
-        """Return the rows as Spark's JSON writer has them, in a column."""
-        from pyspark.sql import functions as F
-
-        columns = [name for name in frame.columns if name not in self._partition_by]
-        line = F.to_json(F.struct(*columns), dict(write_options(JSON)))
-        return frame.select(line.alias("value"), *self._partition_by)

@@ -5,8 +5,6 @@ of the epoch, and a line of the watermark log says when it is complete. On a dis
 folder.
 """
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable, Sequence

@@ -13,16 +13,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from slackwater.spark_sink.formats import ORC, PARQUET, TEXT
+from slackwater.spark_sink.formats import JSON, ORC, PARQUET, TEXT
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.object_store import is_object_store, open_object_store
 from slackwater.spark_sink.output.parquet_stats import exact_columns, stats_text
@@ -86,7 +88,7 @@ class FileWriter:
         path: the output's URL, or a folder on a local disk, which is made if it is missing.
         options: see open_object_store().
         prefix, suffix: how the names of staged files begin and end, such as a folder and a slash.
-        file_format: parquet, orc, or text, of which each row's value is a line.
+        file_format: parquet, orc, json, or text, of which each row's value is a line.
         partition_by: columns that name folders and are not in the files.
         hands_on: whether small files go to an object store only if the driver has them go there.
         columns: those of the files, by schema_text(); empty for those of the rows.
@@ -242,17 +244,40 @@ class _OpenFile:
 
 
 class _Lines:
-    """A writer of the column value as lines."""
+    """A writer of lines: of the column value, or of rows in JSON."""
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Any, file_format: str) -> None:
         self._sink = sink
+        self._file_format = file_format
 
     def write(self, table: pa.Table) -> None:
-        lines = (f"{value or ''}\n" for value in table["value"].to_pylist())
-        self._sink.write("".join(lines).encode())
+        if self._file_format == JSON:
+            lines = [_json(row) for row in table.to_pylist()]
+        else:
+            lines = [(value or "").encode() for value in table["value"].to_pylist()]
+        self._sink.write(b"".join(line + b"\n" for line in lines))
 
     def close(self) -> None:
         """Leave the file open: its content is taken from it. There are no statistics."""
+
+
+def _json(row: Mapping[str, Any]) -> bytes:
+    """Return a row as Spark writes it in JSON: without members that are NULL."""
+    options = orjson.OPT_PASSTHROUGH_DATETIME
+    return orjson.dumps(_without_nulls(row), default=_json_text, option=options)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+
+
+def _json_text(value: datetime | bytes) -> str:
+    """Return a time in UTC, with six decimals as the order of changes needs them, or base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 def format_writer(sink: Any, file_format: str, columns: pa.Schema | None = None) -> Any:
@@ -260,11 +285,11 @@ def format_writer(sink: Any, file_format: str, columns: pa.Schema | None = None)
 
     Args:
         sink: a file that is written to.
-        file_format: parquet, orc, or text, of which each row's value is a line.
+        file_format: parquet, orc, json, or text, of which each row's value is a line.
         columns: those of a Parquet file; None for those of the first table.
     """
-    if file_format == TEXT:
-        return _Lines(sink)
+    if file_format in (JSON, TEXT):
+        return _Lines(sink, file_format)
     return _Orc(sink) if file_format == ORC else _Parquet(sink, columns)
 
 

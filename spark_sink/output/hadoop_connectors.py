@@ -4,8 +4,6 @@ Spark's own formats and its checkpoint need one; files of obstore and delta-rs d
 versions are pinned here, and were tried together with Spark's Hadoop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -3,8 +3,6 @@
 All of this is known from the settings, before Spark is started.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Final
 

@@ -3,19 +3,16 @@
 With their own settings connectors try for minutes, and then fail with a Java stack trace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
+
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import FileSystemError, PublishError
 from slackwater.spark_sink.java import hadoop_conf, java_exception, java_raised, jvm_of
 from slackwater.spark_sink.output.hadoop_connectors import connectors_for
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Some seconds of trying, for this question only.
 _IMPATIENT: Final = {

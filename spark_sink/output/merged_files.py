@@ -1,7 +1,5 @@
 """The content of many small files in a large one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Sequence

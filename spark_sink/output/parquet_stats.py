@@ -1,7 +1,5 @@
 """A Parquet file's statistics as Delta's log has them (Delta's protocol, "Per-file Statistics")."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime

@@ -4,8 +4,6 @@ Only a commit tells which file counts: a process may die, or lose the pipeline, 
 its commit. A file is removed when many others have followed it and were committed.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +24,7 @@ class PositionFiles:
         place: the output's.
     """
 
-    def __init__(self, place: EpochPlace) -> None:
+    def __init__(self, place: "EpochPlace") -> None:
         self._place = place
         self._files = place.folder(FOLDER)
         self._names: list[str] | None = None

@@ -1,7 +1,5 @@
 """A range of values of one column, by which files and parts of them are skipped."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows as files have them, without deleted ones, in the columns that their table has."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import numpy as np

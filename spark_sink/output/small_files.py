@@ -4,8 +4,6 @@ Two processes may create a file at the same time: a former owner that was frozen
 new one works. One of them creates it, and the other one is told so.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -64,7 +62,7 @@ class SmallFiles(Protocol):
         """
 
 
-def local_path(spark: SparkSession, path: str) -> Path | None:
+def local_path(spark: "SparkSession", path: str) -> Path | None:
     """Return a path on a local disk as Python names it; None if it is elsewhere.
 
     Args:

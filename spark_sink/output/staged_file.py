@@ -1,7 +1,5 @@
 """A file that a task writes and no reader sees yet: on a local disk, or in an object store."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable
@@ -68,7 +66,7 @@ def _refused(error: OSError, path: str) -> PublishError:
 class SpillingFile(io.RawIOBase):
     """A file in memory that moves to the object store when it gets large."""
 
-    def __init__(self, store: Callable[[], ObjectStore], name: str) -> None:
+    def __init__(self, store: "Callable[[], ObjectStore]", name: str) -> None:
         self._store = store
         self._name = name
         self._memory = io.BytesIO()

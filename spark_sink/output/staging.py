@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import missing_files
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.epoch_names import STAGING_FOLDER
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.sink import EpochSummary
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
     from slackwater.spark_sink.output.epoch_place import EpochPlace
     from slackwater.spark_sink.output.file_reader import FileReader
-    from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile
-    from slackwater.spark_sink.output.task_writer import Counts
+    from slackwater.spark_sink.output.file_writer import FileWriter
+    from slackwater.spark_sink.output.task_writer import HandedOn
 
 _EPOCHS: Final = "epochs"
 _CHUNKS: Final = "chunks"
@@ -39,14 +38,12 @@ class _StagedEpoch:
 
     Attributes:
         owner: the process that staged it.
-        counts: of its records.
-        files: as tasks wrote them.
+        handed: its counts and files.
         reader: reads them in other tasks.
     """
 
     owner: str
-    counts: Counts
-    files: Sequence[WrittenFile]
+    handed: HandedOn
     reader: FileReader
 
 
@@ -113,28 +110,20 @@ class Staging:
         from slackwater.spark_sink.output.task_writer import TaskWriter
 
         self._schema = self._preparation.schema_of(schema)
-        return TaskWriter.of(self._preparation, self._writer(self._kind)).to_text()
+        return TaskWriter(self._writer(self._kind), self._preparation).to_text()
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
         """Have tasks write one epoch, or take the files that they wrote; return its summary."""
         from slackwater.spark_sink.output.file_reader import FileReader
-        from slackwater.spark_sink.output.task_writer import (
-            HANDED_ON,
-            TaskWriter,
-            handed_on,
-            is_handed_on,
-        )
+        from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
 
         self._be_alone(epoch.sparkSession)
         owner, writer = self._owner.name, self._writer(self._kind)
         if not is_handed_on(epoch):
             self._schema = self._preparation.schema_of(epoch.schema)
-            tasks = TaskWriter.of(self._preparation, writer)
-            epoch = map_in_arrow(epoch, tasks.write, HANDED_ON)
-        handed = handed_on(epoch)
-        reader = FileReader.of(writer)
-        self._staged = {epoch_id: _StagedEpoch(owner, handed.counts, handed.files, reader)}
-        return handed.counts.summary
+        handed = handed_on(epoch, TaskWriter(writer, self._preparation))
+        self._staged = {epoch_id: _StagedEpoch(owner, handed, FileReader.of(writer))}
+        return handed.summary
 
     def take_over(self, spark: SparkSession) -> None:
         """Remove the staged files of former owners, earlier ones of this process among them.
@@ -176,7 +165,7 @@ class Staging:
         staged, schema = self._staged[epoch_id], self._schema
         if columns is not None:
             schema = StructType([schema[name] for name in columns])
-        return staged.reader.frame(spark, staged.files, schema)
+        return staged.reader.frame(spark, staged.handed.files, schema)
 
     def read_small(
         self, epoch_id: int, columns: Sequence[str] | None, max_bytes: int
@@ -195,12 +184,13 @@ class Staging:
             PublishError: not all of it is there any more.
         """
         staged = self._staged[epoch_id]
-        if not staged.files or sum(file.size for file in staged.files) > max_bytes:
+        files = staged.handed.files
+        if not files or sum(file.size for file in files) > max_bytes:
             return None
         with self.place.translating():
-            contents = [self.place.content(staged.owner, self._kind, file) for file in staged.files]
+            contents = [self.place.content(staged.owner, self._kind, file) for file in files]
         records = _read_small(contents, columns, max_bytes)
-        written = staged.counts.summary.written
+        written = staged.handed.summary.written
         if records is not None and records.num_rows != written:
             raise missing_files(
                 f"{self.place.path} has {records.num_rows} of the {written} rows that were staged."
@@ -225,17 +215,17 @@ class Staging:
         staged = self._staged.pop(epoch_id, None)
         if staged is None:
             return
-        if any(file.staged for file in staged.files):
+        if any(file.staged for file in staged.handed.files):
             with self.place.translating():
                 self.place.discard(staged.owner, self._kind, ())
 
     def distinct(self, epoch_id: int, column: str) -> frozenset[str]:
         """Return the values of a column in the records of an epoch, before the filter."""
-        return self._staged[epoch_id].counts.distinct[column]
+        return self._staged[epoch_id].handed.distinct[column]
 
     def message_bytes(self, epoch_id: int) -> int | None:
-        """Return an estimate of the bytes of an epoch's messages; see Counts."""
-        return self._staged[epoch_id].counts.message_bytes
+        """Return an estimate of the bytes of an epoch's messages; see HandedOn."""
+        return self._staged[epoch_id].handed.message_bytes
 
     def _writer(self, kind: str) -> FileWriter:
         """Return the writer of this owner's tasks, under its current name."""

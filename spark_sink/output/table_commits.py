@@ -1,7 +1,5 @@
 """The log of a table: each commit is made once, and former owners can't add to it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,30 +3,25 @@
 Tasks write the table's files, or hand small ones on; the driver commits them, without Spark.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.application import scan_application
 from slackwater.spark_sink.output.epoch_files import LatestEpoch
-from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile, written_by_tasks
+from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.maintenance import NO_MAINTENANCE, Maintenance, MaintenancePolicy
 from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.table_commits import TableCommits
 from slackwater.spark_sink.output.table_files import TableFiles, data_files
-from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on, is_handed_on
+from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on
 from slackwater.spark_sink.sink import EpochSummary
 from slackwater.timestamp import datetime_to_us, us_to_datetime
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 class TableEpochs:
@@ -78,32 +73,29 @@ class TableEpochs:
         self.maintenance.take_over(last)
         return LatestEpoch(last, self._commits.last_line())
 
-    def for_scan(self) -> TableEpochs:
+    def for_scan(self) -> "TableEpochs":
         """Return the same for an initial scan; see EpochFiles."""
         unfiltered = self._preparation.unfiltered()
         return TableEpochs(self._commits, self._files.for_scan(), unfiltered, self._partition_by)
 
     def task_writer(self, spark: SparkSession, schema: StructType) -> str | None:  # noqa: ARG002
         """Return the text of the tasks' writer; see TaskWriting."""
-        if not self._preparation.writes_records:
-            return None
         self._schema = arrow_schema_of(self._preparation.schema_of(schema))
-        return TaskWriter.of(self._preparation, self._writer(self._schema)).to_text()
+        return None if self._preparation.messages else self._tasks(self._schema).to_text()
+
+    def _tasks(self, schema: pa.Schema) -> TaskWriter:
+        """Return the writer of the table's files; the table is created if it is missing."""
+        self._commits.open(schema, self._partition_by)
+        files = self._files.writer(self._commits.partition_columns)
+        return TaskWriter(files, self._preparation)
 
     def stage(self, epoch: DataFrame, epoch_id: int) -> EpochSummary:
-        """Write an epoch's files, which no commit names yet; see EpochFiles."""
-        if is_handed_on(epoch):
-            assert self._schema is not None  # noqa: S101 - set by task_writer()
-            self._commits.open(self._schema, self._partition_by)
-            handed = handed_on(epoch)
-            self._written = {epoch_id: handed.files}
-            return handed.counts.summary
-        prepared = self._preparation.prepare(epoch)
+        """Have tasks write files, which no commit names yet; see EpochFiles."""
         if self._schema is None:
-            self._schema = arrow_schema_of(prepared.frame.schema)
-        writer = self._writer(self._schema)
-        self._written = {epoch_id: written_by_tasks(prepared.frame, writer)}
-        return prepared.summary()
+            self._schema = arrow_schema_of(self._preparation.schema_of(epoch.schema))
+        handed = handed_on(epoch, self._tasks(self._schema))
+        self._written = {epoch_id: handed.files}
+        return handed.summary
 
     def publish(
         self,
@@ -133,11 +125,6 @@ class TableEpochs:
     def discard(self, spark: SparkSession, epoch_id: int) -> None:  # noqa: ARG002
         """Remove the files of an epoch that is not committed."""
         self._files.discard(self._written.pop(epoch_id, []))
-
-    def _writer(self, schema: pa.Schema) -> FileWriter:
-        """Return a writer of the table's files; the table is created if it is missing."""
-        self._commits.open(schema, self._partition_by)
-        return self._files.writer(self._commits.partition_columns)
 
     def _maintain(self, spark: SparkSession, path: str) -> None:  # noqa: ARG002
         self._commits.maintain(self._policy.keep_s)

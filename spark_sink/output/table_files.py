@@ -10,13 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.formats import PARQUET
-from slackwater.spark_sink.output.disk_place import Disk, StagingFolder
+from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.file_writer import (
     FileWriter,
     WrittenFile,
@@ -32,9 +33,6 @@ from slackwater.spark_sink.output.object_store import (
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.output.table_commits import DataFile
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _PREFIX: Final = "part-"
 _SUFFIX: Final = ".parquet"
@@ -102,7 +100,8 @@ class DiskFiles:
         self._inside = inside
         self._folder = folder
         self._place = Disk(folder, setting)
-        self._staging: StagingFolder = epochs._staging if epochs else StagingFolder(folder)
+        self._owner = uuid.uuid4().hex
+        self._epochs = epochs or self
         self._kind = "scan" if epochs else "epochs"
 
     def for_scan(self) -> DiskFiles:
@@ -119,12 +118,12 @@ class DiskFiles:
             self._place.prepare(spark)
             self._place.require_commits()
             # A thread from before may still be at work, if this process had lost the pipeline.
-            self._staging.owner = uuid.uuid4().hex
+            self._epochs._owner = uuid.uuid4().hex
             self._place.remove(self._place.staged())
 
     def writer(self, partition_by: Sequence[str]) -> FileWriter:
         """Return a writer of files into the owner's folder; see TableFiles."""
-        return self._staging.writer(self._kind, PARQUET, partition_by)
+        return self._place.writer(self._epochs._owner, self._kind, PARQUET, partition_by)
 
     def place(self, file: WrittenFile) -> str:
         """Move a file into the table's folder; see TableFiles."""
@@ -132,12 +131,12 @@ class DiskFiles:
         if self._inside:
             with self._place.translating():
                 (self._folder / self._inside).mkdir(exist_ok=True)
-        self._staging.move(self._kind, file, self._folder / name)
+        self._place.move(self._epochs._owner, self._kind, file, self._folder / name)
         return name
 
     def discard(self, files: Iterable[WrittenFile]) -> None:  # noqa: ARG002
         """Remove all waiting files; see TableFiles."""
-        self._staging.discard(self._kind)
+        self._place.discard(self._epochs._owner, self._kind, ())
 
 
 class BucketFiles:

@@ -1,15 +1,15 @@
 """Rows that pass between tasks and the driver where epochs are staged."""
 
-from __future__ import annotations
-
 import atexit
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.grouping import groups_by_size
@@ -18,9 +18,6 @@ from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.epoch_place import EpochPlace
 from slackwater.spark_sink.output.file_reader import FileReader
 from slackwater.spark_sink.output.file_writer import written_by_tasks, written_files_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # In bytes: what a task reads at once.
 _PART: Final = 64 << 20
@@ -81,8 +78,6 @@ class RowsForTasks:
         Raises:
             PublishError: the place refuses.
         """
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         if self._is_used:
             self._discard()
         else:

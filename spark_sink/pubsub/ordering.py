@@ -1,7 +1,5 @@
 """The ordering key of a message: messages that share one are delivered in order."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Final, Literal

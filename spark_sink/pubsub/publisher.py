@@ -5,23 +5,21 @@ other, each when the one before was acknowledged. So a message that comes for th
 never behind its successor; one that comes again may be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zlib import crc32
+
+import pyarrow as pa
+from google.pubsub_v1.types import PubsubMessage
 
 from slackwater.spark_sink.errors import MessageRefusedError
 from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
 from slackwater.spark_sink.pubsub.ordering import Ordering, ordering_key
 from slackwater.spark_sink.pubsub.service import Service, is_of_messages, is_of_topic
 from slackwater.timestamp import datetime_to_rfc3339
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Row = Mapping[str, Any]
 # What names a message among an epoch's.
@@ -58,8 +56,6 @@ class Publisher:
         Raises:
             MessageRefusedError, PublishError: see Service.publish().
         """
-        import pyarrow as pa
-
         with ThreadPoolExecutor(self.requests) as pool:
             lanes = [_Lane(self, pool) for _ in range(self.requests)]
             for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
@@ -78,8 +74,6 @@ def result_schema() -> pa.Schema:
 
     A topic alone, without a reason, is one to which messages were sent.
     """
-    import pyarrow as pa
-
     texts = dict.fromkeys(("table_name", "topic", "server_transaction_id"), pa.string())
     return pa.schema(
         {
@@ -180,8 +174,6 @@ class _Lane:
 
 def message_of(row: Row, shared: str) -> Any:
     """Return the protocol buffer of a message: the value, and attributes by which to filter."""
-    from google.pubsub_v1.types import PubsubMessage
-
     message = PubsubMessage.pb(PubsubMessage())
     value = row["value"] or ""
     message.data = value if isinstance(value, bytes) else value.encode()

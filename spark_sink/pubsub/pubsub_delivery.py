@@ -1,24 +1,22 @@
 """Delivery to Pub/Sub: an epoch that fails halfway is sent again, with the same UUIDs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+from google.pubsub_v1.types import PubsubMessage
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from slackwater.spark_sink.errors import MessageRefusedError
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.message_rows import ORDER, ROW_HASH
 from slackwater.spark_sink.messaging.delivery import ClosingMessage, Mark
 from slackwater.spark_sink.messaging.set_aside import set_aside
+from slackwater.spark_sink.output.epoch_place import EpochPlace
 from slackwater.spark_sink.pubsub.publisher import COLUMNS, Publisher, result_schema
 from slackwater.spark_sink.pubsub.service import is_of_topic
 from slackwater.spark_sink.sink import OutputPosition
 from slackwater.timestamp import datetime_to_rfc3339
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from slackwater.spark_sink.output.epoch_place import EpochPlace
 
 
 class PubSubDelivery:
@@ -34,9 +32,6 @@ class PubSubDelivery:
 
     def send(self, message_rows: DataFrame, changes: DataFrame, mark: Mark) -> Collection[str]:
         """Send messages, again if they were sent before; see Delivery."""
-        import pyarrow.compute as pc
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         shared = {"key": ["table_name", ROW_HASH], "table": ["table_name"], "none": []}
         columns = shared[self._publisher.ordering]
         rows = message_rows.repartition(*columns) if columns else message_rows
@@ -62,8 +57,6 @@ class PubSubDelivery:
 
         A topic that is gone gets no resolved message.
         """
-        from google.pubsub_v1.types import PubsubMessage
-
         attributes = {"low_watermark": datetime_to_rfc3339(mark.low_watermark)}
         for message in messages:
             made = PubsubMessage.pb(PubsubMessage(data=message.value, attributes=attributes))

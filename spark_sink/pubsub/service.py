@@ -1,14 +1,18 @@
 """Pub/Sub's address, the calls to it, and the meaning of its refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 from google.auth.exceptions import GoogleAuthError
+from google.iam.v1.iam_policy_pb2 import (  # type: ignore[import-untyped]
+    TestIamPermissionsRequest,
+    TestIamPermissionsResponse,
+)
+from google.pubsub_v1 import types
+from google.pubsub_v1.types import PublishRequest, PublishResponse, PubsubMessage, SchemaSettings
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from slackwater.endpoint import Endpoint
@@ -21,9 +25,6 @@ from slackwater.spark_sink.errors import (
     SinkError,
 )
 from slackwater.spark_sink.pubsub.topic_schema import Topic, TopicSchema
-
-if TYPE_CHECKING:
-    from google.pubsub_v1.types import PubsubMessage, SchemaSettings
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 _PUBLISHER: Final = "/google.pubsub.v1.Publisher/"
@@ -90,8 +91,6 @@ class Service:
             NotPermittedError: a right or credentials are missing.
             PublishError: it does not answer.
         """
-        from google.pubsub_v1.types import PublishRequest, PublishResponse
-
         request = PublishRequest.pb(PublishRequest(topic=self.path(topic)))
         request.messages.extend(messages)
         if request.ByteSize() > _REQUEST_BYTES_MAX:
@@ -110,11 +109,6 @@ class Service:
             SchemaRefusedError: it has a schema, which plain JSON does not match.
             MessageRefusedError, PublishError: as publish().
         """
-        from google.iam.v1.iam_policy_pb2 import (  # type: ignore[import-untyped]
-            TestIamPermissionsRequest,
-            TestIamPermissionsResponse,
-        )
-
         try:
             schema = self.topic_schema(topic)
             # JSON may be that of protocol buffers.
@@ -142,15 +136,11 @@ class Service:
             NotPermittedError: the right to look at topics or schemas is missing.
             MessageRefusedError, PublishError: as publish().
         """
-        from google.pubsub_v1 import types
-
         asked = types.GetTopicRequest.pb(types.GetTopicRequest(topic=self.path(topic)))
         settings = self._call("GetTopic", asked, types.Topic, topic, _VIEWER).schema_settings
         return self._schema_of(topic, settings) if settings.schema else None
 
     def _schema_of(self, topic: str, settings: SchemaSettings) -> TopicSchema:
-        from google.pubsub_v1 import types
-
         revision = settings.last_revision_id
         name = f"{settings.schema}@{revision}" if revision else settings.schema
         asked = types.GetSchemaRequest(name=name, view=types.SchemaView.FULL)

@@ -1,7 +1,5 @@
 """Avro messages by the schemas of their topics."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping

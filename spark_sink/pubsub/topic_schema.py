@@ -1,7 +1,5 @@
 """The schema of a topic, and the commands by which a topic gets one that fits its messages."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
@@ -158,22 +157,16 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
 
     def make_sink(self, origin: Origin, record_filter: RecordFilter) -> Sink:
         """Return the sink; see SinkSettings."""
+        envelope = self.make_envelope_or_none(origin)
         preparation = Preparation(
             record_filter,
-            self._shape(self.make_envelope_or_none(origin)),
+            None if envelope is None else messages(envelope),
             has_date=DATE_COLUMN in self.partition_by,
         )
         place = self.make_place()
         watermarks = WatermarkLog(place, origin.pipeline)
         files = self._epoch_files(origin, place, preparation)
         return FileChangelog(files, watermarks, PositionFiles(place))
-
-    def _shape(self, envelope: Envelope | None) -> Callable[[DataFrame], DataFrame] | None:
-        if envelope is None:
-            return None
-        if self.format == JSON:
-            return partial(_lines, envelope=envelope, partition_by=self.partition_by)
-        return partial(messages, envelope=envelope)
 
     def _epoch_files(
         self, origin: Origin, place: EpochPlace, preparation: Preparation
@@ -240,10 +233,3 @@ class ChangelogSettings(EnvelopeSettings, TableSettings):
                 " one object there, so that they are replaced at one moment"
             )
         return self
-
-
-def _lines(changes: DataFrame, envelope: Envelope, partition_by: Sequence[str]) -> DataFrame:
-    """Return a line for each message, its value, and the columns of its folder."""
-    folders = [name for name in partition_by if name != DATE_COLUMN]
-    dated = ["commit_timestamp"] if DATE_COLUMN in partition_by else []
-    return messages(changes, envelope).select("value", *folders, *dated)

@@ -1,7 +1,5 @@
 """The settings of kinds that write changes in an envelope."""
 
-from __future__ import annotations
-
 from abc import ABC
 from typing import Annotated, Self
 

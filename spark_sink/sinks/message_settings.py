@@ -1,7 +1,5 @@
 """The settings of kinds that send messages."""
 
-from __future__ import annotations
-
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -56,7 +56,7 @@ class MessageSink(StagedByTasks):
             first may be exactly once.
         record_filter: which records are sent.
         encoded: writes the messages with a schema; None for JSON.
-        has_uuid: deliveries get the columns that message_rows.messages() adds with it.
+        has_uuid: deliveries get the columns that MessageRows adds with it.
     """
 
     def __init__(
@@ -182,9 +182,8 @@ class MessageSink(StagedByTasks):
     def _send(self, changes: DataFrame, mark: Mark) -> None:
         topic = self._topics.of_changes()
         if self._encoded is None:
-            message_rows = messages(
-                changes, self._envelope, has_row_hash=True, has_uuid=self._has_uuid
-            )
+            maker = messages(self._envelope, has_row_hash=True, has_uuid=self._has_uuid)
+            message_rows = maker.frame(changes)
         else:
             message_rows = self._encoded.messages(changes, topic, has_uuid=self._has_uuid)
         sent_to = self._delivery.send(

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from slackwater.endpoint import Endpoint, or_emulator
 from slackwater.setting_values import EmptyIsNone
+from slackwater.spark_sink.avro.schemas import TableSchema
 from slackwater.spark_sink.envelopes.envelope import Envelope, Origin, table_topic
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.spark_sink.errors import TableNameError
@@ -140,9 +141,6 @@ class PubSubSettings(MessageSettings):
         """Ask also for each table's topic; see SinkSettings."""
         super().check_tables(tables)
         if self.format == AVRO:
-            # With fastavro, which comes with Google's client.
-            from slackwater.spark_sink.avro.schemas import TableSchema
-
             avro = self._avro_messages(_NO_ORIGIN)
             for table, columns in tables.items():
                 topic = table_topic(self.topic, table)

@@ -1,7 +1,5 @@
 """The registry of sinks: every concrete SinkSettings that a module of this folder defines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Final

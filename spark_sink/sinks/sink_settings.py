@@ -4,8 +4,6 @@ A kind of sink is one module of this folder: its settings, a concrete SinkSettin
 registry.py finds it by its name.
 """
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re
@@ -170,7 +168,7 @@ class SinkSettings(Section, ABC):
         """Whether that place is in an object store."""
         return is_object_store(self.place_path)
 
-    def make_place(self) -> EpochPlace:
+    def make_place(self) -> "EpochPlace":
         """Return that place; nothing is requested yet."""
         # With Arrow, which the settings do without.
         from slackwater.spark_sink.output.bucket_place import Bucket

@@ -120,5 +120,5 @@ class SparkFormat(StagedByTasks, LoggedScans):
         return records
 
     def _write(self, changes: DataFrame) -> None:
-        rows = changes if self._envelope is None else messages(changes, self._envelope)
+        rows = changes if self._envelope is None else messages(self._envelope).frame(changes)
         rows.write.format(self._format).options(**self._options).mode("append").save()

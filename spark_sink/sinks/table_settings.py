@@ -1,7 +1,5 @@
 """The settings of kinds that write tables, or can write them, on a disk or in an object store."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tempfile

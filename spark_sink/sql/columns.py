@@ -1,7 +1,5 @@
 """The columns of a Spanner table, from its change records or from the information schema."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -5,8 +5,6 @@ In ascending order NULL comes first, then NaN, then the other values; in descend
 in Spark as in Spanner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -38,7 +36,7 @@ class SortOrder:
     @classmethod
     def of(
         cls, columns: Sequence[Column], key: Sequence[str], descending: frozenset[str]
-    ) -> SortOrder:
+    ) -> "SortOrder":
         """Return the order of a mirror's keys.
 
         Args:

@@ -9,8 +9,6 @@ scan's, which has its columns in another order, and floats in another spelling.
 """
 # ruff: noqa: S608 - this module builds statements; names and texts in them are quoted
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A table's columns as the information schema has them, for what change records do not say."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ Values arrive as the texts that Spark makes of JSON values: strings without quot
 and arrays as they are written.
 """
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from typing import Any, Final

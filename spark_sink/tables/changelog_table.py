@@ -1,11 +1,11 @@
 """The typed changelog of one Spanner table: a Delta or Iceberg table of all its changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import ChangelogColumnError
@@ -15,10 +15,6 @@ from slackwater.spark_sink.tables.managed_table import ManagedTable
 from slackwater.spark_sink.tables.table_changes import AppendId, MissingColumn
 from slackwater.spark_sink.typed_rows import record_columns, typed_rows
 from slackwater.typed_changes import AFTER, BEFORE, KEY, NAMED_COLUMNS, in_pieces, typed_changes
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 STRUCTS: Final = (KEY, BEFORE, AFTER)
 CHANGED_COLUMNS: Final = (
@@ -53,15 +49,11 @@ class ChangelogTable(ManagedTable):
     @property
     def schema(self) -> StructType:
         """The table's columns that changes are written to. After ensure_columns()."""
-        from pyspark.sql.types import StructType
-
         return StructType([field for field in self._schema or () if field.name in _WRITTEN])
 
     @property
     def structs(self) -> StructFields:
         """The table's structs and their fields; empty before ensure_columns()."""
-        from pyspark.sql.types import StructType
-
         return {
             field.name: {f.name: f.dataType.simpleString().upper() for f in field.dataType.fields}
             for field in (self._schema or ())
@@ -72,7 +64,7 @@ class ChangelogTable(ManagedTable):
         self, records: DataFrame, columns: Sequence[Column], *, is_checked: bool = False
     ) -> DataFrame:
         """Return a row for each mod of the table's records; see ManagedTable."""
-        return typed_rows(records, self._table, columns, self.schema, is_checked=is_checked)
+        return typed_rows(records, self.table, columns, self.schema, is_checked=is_checked)
 
     def add_records(
         self, records: pa.Table, columns: Sequence[Column], append_id: AppendId
@@ -90,7 +82,7 @@ class ChangelogTable(ManagedTable):
         """
         schema, of_records = arrow_schema_of(self.schema), record_columns(columns, self.schema)
         rows = [
-            typed_changes(piece, self._table, schema, of_records)
+            typed_changes(piece, self.table, schema, of_records)
             for batch in records.to_batches()
             for piece in in_pieces(batch)
         ]
@@ -128,7 +120,7 @@ class ChangelogTable(ManagedTable):
             if not self._format.holds(present_type, kind):
                 raise ChangelogColumnError(
                     f"column {part}.{name} of the changelog {self._path} has type {present_type},"
-                    f" but {self._table} now needs {kind}.",
+                    f" but {self.table} now needs {kind}.",
                     "Move the changelog away, so that a new one is created, and run the pipeline"
                     " again",
                 )

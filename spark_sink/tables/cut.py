@@ -1,7 +1,5 @@
 """The versions of several tables at one low watermark."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

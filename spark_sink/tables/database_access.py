@@ -1,27 +1,21 @@
 """The base of accesses to tables in a database, which have one log."""
 
-from __future__ import annotations
-
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow_schema import arrow_schema_of
+from slackwater.spark_sink.output.row_range import RowRange
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.row_merges.corrections import with_corrections
 from slackwater.spark_sink.tables.table_access import TableAccess
 from slackwater.spark_sink.tables.table_changes import MergeId, MergePolicy
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from slackwater.spark_sink.output.row_range import RowRange
-
 
 # In a table's comment or description, as JSON: what other formats have in properties.
 PIPELINE_PROPERTY: Final = "slackwater.pipeline"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from slackwater.spark_sink.errors import AsOfTimeError
 from slackwater.spark_sink.output.delta.features import COLUMN_MAPPING, retention_properties
+from slackwater.spark_sink.output.delta.log_files import has_commits
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.spark_sink.tables.table_history import gone_error, version_at
@@ -118,8 +119,6 @@ class Delta(TableFormat):
         The log's directory alone proves nothing: a first commit that broke off leaves one behind.
         """
         del spark
-        from slackwater.spark_sink.output.delta.log_files import has_commits
-
         return has_commits(path, self.storage_options)
 
     def list_tables(self, spark: SparkSession) -> None:

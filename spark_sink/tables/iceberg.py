@@ -20,6 +20,7 @@ from slackwater.spark_sink.errors import AsOfTimeError, PublishError, UnknownFor
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.table_changes import LOW_WATERMARK_PROPERTY
 from slackwater.spark_sink.tables.table_format import TableFormat
+from slackwater.spark_sink.tables.table_history import version_at
 from slackwater.timestamp import datetime_to_us
 
 if TYPE_CHECKING:
@@ -214,7 +215,6 @@ class Iceberg(TableFormat):
     ) -> int | None:
         """Return the snapshot at a low watermark, by the summaries of the merges' snapshots."""
         from slackwater.spark_sink.tables.iceberg_history import history_of
-        from slackwater.spark_sink.tables.table_history import version_at
 
         history = history_of(self._existing(spark, path), application)
         return version_at(history, datetime_to_us(low_watermark), path)

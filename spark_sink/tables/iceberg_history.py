@@ -1,17 +1,19 @@
 """The history of an Iceberg table's current snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pyiceberg.table import Table
+
+from slackwater.spark_sink.output.iceberg.snapshots import (
+    PUBLISHED_SNAPSHOT,
+    fields_of,
+    merged_version_of,
+    parent_of,
+)
 from slackwater.spark_sink.tables.table_changes import LOW_WATERMARK_PROPERTY
 from slackwater.spark_sink.tables.table_history import Commit, History
 from slackwater.timestamp import ns_to_us, parse_rfc3339
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +31,13 @@ class Ancestor:
     has_rows: bool = True
 
 
-def history_of(table: Table, application: str) -> History:
+def history_of(table: "Table", application: str) -> History:
     """Return the current snapshot and its ancestors that are not expired.
 
     Args:
         table: as it was loaded.
         application: that of the merges.
     """
-    from slackwater.spark_sink.output.iceberg.snapshots import (
-        PUBLISHED_SNAPSHOT,
-        fields_of,
-        merged_version_of,
-        parent_of,
-    )
-
     properties = table.properties
     published, at = properties.get(PUBLISHED_SNAPSHOT), properties.get(LOW_WATERMARK_PROPERTY)
     return ancestors(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from slackwater.spark_sink.errors import ChangelogColumnError, ColumnNameError
 from slackwater.spark_sink.sql.columns import Column
@@ -79,16 +79,11 @@ class ManagedTable(ABC):
     ) -> None:
         self._spark = spark
         self._path = path
-        self._table = table
+        self.table: Final = table
         self._format = table_format
         self._properties = dict(properties or {})
         self._access = access
         self._schema: StructType | None = None
-
-    @property
-    def table(self) -> str:
-        """The full name of the Spanner table."""
-        return self._table
 
     def ensure_columns(self, columns: Sequence[Column]) -> bool:
         """Create the table, or add the columns that it lacks.
@@ -104,14 +99,14 @@ class ManagedTable(ABC):
             TableNameError: the table belongs to another Spanner table.
             PublishError: two processes committed at the same time; the epoch is read again.
         """
-        require_possible_names(self._table, columns, self._format, self._properties)
+        require_possible_names(self.table, columns, self._format, self._properties)
         if self._schema is None:
             self._require_own()
             if self._access.exists():
                 self._load_schema()
         is_new = self._schema is None
         if is_new:
-            properties = {**self._properties, SOURCE_TABLE_PROPERTY: self._table}
+            properties = {**self._properties, SOURCE_TABLE_PROPERTY: self.table}
             self._access.create(self._column_definitions(columns), properties, columns)
             self._load_schema()
         if self._fits(columns):
@@ -175,10 +170,10 @@ class ManagedTable(ABC):
     def _require_own(self) -> None:
         """Refuse the table of another Spanner table, as where file systems ignore case."""
         other = self._access.source_table()
-        if other not in {None, self._table}:
+        if other not in {None, self.table}:
             raise same_name_error(
                 str(other),
-                self._table,
+                self.table,
                 f"{self._path} as their table",
                 f"If {other!r} is gone for good, move its table away",
             )

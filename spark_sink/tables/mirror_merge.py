@@ -3,8 +3,6 @@
 The effect on each row is that of row_merges.merged_rows.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -153,7 +153,7 @@ class MirrorTable(ManagedTable):
         Raises:
             ColumnNameError: the mirror needs the name of a column for one of its own.
         """
-        require_own_names(self._table, columns, keeps_deleted=self._keeps_deleted)
+        require_own_names(self.table, columns, keeps_deleted=self._keeps_deleted)
         return super().ensure_columns(columns)
 
     def current_rows(self, within: RowRange | None = None) -> DataFrame | None:
@@ -198,7 +198,7 @@ class MirrorTable(ManagedTable):
         self, records: DataFrame, columns: Sequence[Column], *, is_checked: bool = False
     ) -> DataFrame:
         """Return the rows of an initial scan's records; see ManagedTable."""
-        return whole_rows(records, self._table, columns, is_checked=is_checked)
+        return whole_rows(records, self.table, columns, is_checked=is_checked)
 
     def add(self, rows: DataFrame, append_id: AppendId) -> None:
         """Append rows of an initial scan, which are not deleted, as ManagedTable does."""
@@ -239,7 +239,7 @@ class MirrorTable(ManagedTable):
                 "column %s of %s is %s now. In the mirror its former values are in %s; rows that"
                 " do not change have no value in the new column",
                 column.name,
-                self._table,
+                self.table,
                 column.spanner_type,
                 name,
             )

@@ -1,7 +1,5 @@
 """The table formats, by their names in sink.format."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

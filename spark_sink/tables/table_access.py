@@ -1,13 +1,12 @@
 """The access to one managed table, by which its kind creates it and adds an epoch's rows."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.sql.columns import Column
@@ -19,10 +18,6 @@ from slackwater.spark_sink.tables.table_changes import (
     MergePolicy,
     MissingColumn,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 
 class TableAccess(ABC):
@@ -150,8 +145,6 @@ class TableAccess(ABC):
 
 def schema_of_columns(definitions: str) -> pa.Schema:
     """Return columns as CREATE TABLE lists them."""
-    from pyspark.sql.types import StructType
-
     columns = StructType.fromDDL(definitions)
     return arrow_schema_of(StructType(list(columns)))  # type: ignore[call-overload]
 

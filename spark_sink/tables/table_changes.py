@@ -1,7 +1,5 @@
 """The changes to one table, and their identifiers in its properties."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -63,7 +61,7 @@ class MergePolicy:
 
     are_kept: bool
     cleared_at: datetime | None = None
-    corrected: pa.Table | None = None
+    corrected: "pa.Table | None" = None
 
 
 @dataclass(frozen=True, slots=True)

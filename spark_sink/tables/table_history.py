@@ -1,7 +1,5 @@
 """The version of a mirror at a low watermark, by the commits of its history."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Partitions of changelogs in databases, as sink.table_properties asks for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

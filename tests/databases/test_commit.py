@@ -1,9 +1,5 @@
 """The pipeline's low watermark in the store: how it rises, and how it is set back."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from slackwater.state.commit import commit_epoch, restart_at
@@ -12,19 +8,10 @@ from slackwater.state.errors import PlanMissingError
 from slackwater.state.models import Epoch, Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan, sealed_plan_id
 from slackwater.state.store import Store
-from tests.support.stores import STORES
 
 A = Partition("a", 0)
 B = Partition("b", 0)
 C = Partition("c", 10, frozenset({"a", "b"}))
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
-    opened = Store.open(new_store_url(request.param), migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    yield opened
-    opened.close()
 
 
 def test_a_low_watermark_never_goes_back(store: Store) -> None:

@@ -1,14 +1,12 @@
 """The lease: one owner at a time, on every store; who is gone is known without comparing clocks."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +32,6 @@ from slackwater.state.lease import (
 from slackwater.state.models import Lease
 from slackwater.state.store import Store
 from slackwater.state.tables import pipelines
-from tests.support.stores import STORES
 
 SHORT_S = 0.6
 T = TypeVar("T")
@@ -49,14 +46,6 @@ class Impatient(Store):
 
 def never() -> bool:
     return False
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
-    opened = Store.open(new_store_url(request.param), migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    yield opened
-    opened.close()
 
 
 def test_of_many_that_want_the_lease_at_once_one_gets_it(store: Store) -> None:

@@ -1,8 +1,5 @@
 """Partitions with mutable key ranges in the metadata store, on every kind of store."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
@@ -17,7 +14,6 @@ from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.transaction import Transaction
-from tests.support.stores import STORES
 
 A = Partition("a", 500)
 B = Partition("b", 500)
@@ -27,13 +23,10 @@ NEW = Partition("new", 2_000)
 PLAN = Plan("p1", "orders", 500, 10_500)
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
-    opened = Store.open(new_store_url(request.param), migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    opened.replace_partitions("orders", [A, B, ELSEWHERE])
-    yield opened
-    opened.close()
+@pytest.fixture
+def store(store: Store) -> Store:
+    store.replace_partitions("orders", [A, B, ELSEWHERE])
+    return store
 
 
 def since_ns(store: Store) -> int | None:

@@ -1,31 +1,11 @@
 """What plans leave in every store: the ends that they observed, claims, and failed audits."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
-import pytest
-
 from slackwater.state.models import PartitionKey, Plan
 from slackwater.state.plans import begin_plan, has_failed_audit, note_failed_audit
 from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
-from tests.support.stores import STORES
 
 A, B, C = (PartitionKey("", token) for token in "abc")
-
-
-@pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> str:
-    return new_store_url(request.param)
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    opened = Store.open(url, migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    yield opened
-    opened.close()
 
 
 def test_an_end_is_observed_by_a_task(store: Store) -> None:

@@ -1,9 +1,5 @@
 """Where partitions of Bigtable's are read on, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from slackwater.state.commit import commit_epoch, restart_at
@@ -19,18 +15,15 @@ from slackwater.state.positions import (
 )
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
-from tests.support.stores import STORES
 
 FIRST = TaskPositions(2, "first")
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
-    opened = Store.open(new_store_url(request.param), migrate=True)
-    opened.ensure_pipeline("clicks", "table")
-    set_positions(opened, "clicks", [FIRST], 5, generation=None)
-    yield opened
-    opened.close()
+@pytest.fixture
+def store(store: Store) -> Store:
+    store.ensure_pipeline("clicks", "table")
+    set_positions(store, "clicks", [FIRST], 5, generation=None)
+    return store
 
 
 def plan(plan_id: str, tasks: int, store: Store, repeats: str | None = None) -> Plan:

@@ -1,8 +1,5 @@
 """Requests to read tables again, and their progress, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,18 +16,9 @@ from slackwater.state.rescans import (
     stop_rescans,
 )
 from slackwater.state.store import Store
-from tests.support.stores import STORES
 
 FIRST = Rescan("orders", "T", 1_000, "requested")
 SECOND = Rescan("orders", "U", 2_000, "requested")
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
-    opened = Store.open(new_store_url(request.param), migrate=True)
-    opened.ensure_pipeline("orders", "source")
-    yield opened
-    opened.close()
 
 
 def own(store: Store) -> int:

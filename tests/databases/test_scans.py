@@ -1,8 +1,5 @@
 """What the metadata store keeps of an initial scan, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,17 +8,9 @@ from slackwater.state.errors import ScanIncompleteError
 from slackwater.state.models import Scan, ScanPart
 from slackwater.state.scans import begin_scan, finish_chunk, finish_scan, read_scan
 from slackwater.state.store import Store
-from tests.support.stores import STORES
 
 SCAN = Scan("orders", 1_500, "sessions/s", b"\x00\xff", '{"T": [{"Id": "INT64"}, ["Id"]]}')
 PARTS = [ScanPart(n, n // 2, "T", bytes([n, 255])) for n in range(5)]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
-    opened = Store.open(new_store_url(request.param), migrate=True)
-    yield opened
-    opened.close()
 
 
 def test_a_scan_goes_on_after_the_chunks_that_are_done(store: Store) -> None:

@@ -1,10 +1,8 @@
 """What the metadata store promises, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
 import contextlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -38,24 +36,10 @@ from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
 from slackwater.testing.emulator import Emulator
 from tests.support.processes import pool
-from tests.support.stores import STORES
 
 A = Partition("a", 0)
 B = Partition("b", 0)
 C = Partition("c", 10, frozenset({"a", "b"}))
-
-
-@pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> str:
-    return new_store_url(request.param)
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    opened = Store.open(url, migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    yield opened
-    opened.close()
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses(store: Store, url: str) -> None:

@@ -1,7 +1,5 @@
 """Many processes finish the parents of the same children at once: each child is claimed once."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """What attempts at tasks record of partitions with mutable key ranges, on every kind of store."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,7 +17,6 @@ from slackwater.state.errors import LineageMissingError, PlanMissingError
 from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
-from tests.support.stores import STORES
 
 A, B = (Partition(token, 500) for token in "ab")
 NEW = Partition("new", 7_000)
@@ -28,13 +25,10 @@ START = PartitionFacts(None, (NEW,))
 END_AND_START = PartitionFacts(7_000, (NEW,))
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, new_store_url: Callable[[str], str]) -> Iterator[Store]:
-    opened = Store.open(new_store_url(request.param), migrate=True)
-    opened.ensure_pipeline("orders", "stream")
-    opened.replace_partitions("orders", [A, B])
-    yield opened
-    opened.close()
+@pytest.fixture
+def store(store: Store) -> Store:
+    store.replace_partitions("orders", [A, B])
+    return store
 
 
 def begin(store: Store, plan: Plan = PLAN) -> tuple[Task, Task]:

@@ -1,7 +1,5 @@
 """How far mirrors were compared with their tables, on SQLite, on PostgreSQL and on Spanner."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The fixtures that several modules here share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The running pipeline's watch, with a real clock of Spanner's and a real store."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`slackwater check` says that a right set-up is right; wrong ones: test_wrong_set_ups.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Epochs read from a reader process, whose queries stay open, on the emulator."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Other endpoints than the service's: TLS, mutual TLS, and certificates that are renewed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

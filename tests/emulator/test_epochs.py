@@ -1,7 +1,5 @@
 """Epochs read without Spark, on the emulator: the loop that other tests are built on."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Names with every mark that means something in SQL, read in each way in which tables are read."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

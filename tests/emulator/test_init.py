@@ -1,7 +1,5 @@
 """`slackwater init` asks Spanner for its change streams."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import socket

@@ -1,7 +1,5 @@
 """Partition queries against the real emulator: types, capture types, mods, sizes, endings."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence

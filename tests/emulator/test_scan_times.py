@@ -1,7 +1,5 @@
 """An initial scan reads the tables and columns of its own time, whatever was created since."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

@@ -11,8 +11,6 @@ What the emulator can't do, beside what the tests assert:
 - It has no records of a table under a name that is new to the stream, until that table is altered.
 """
 
-from __future__ import annotations
-
 import pytest
 from google.api_core.exceptions import (
     FailedPrecondition,

@@ -1,7 +1,5 @@
 """What is seen of tables and columns made again, and of a stream that leaves changes out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace

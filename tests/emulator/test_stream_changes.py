@@ -1,7 +1,5 @@
 """The change stream itself changes while a pipeline reads it: altered, dropped, created again."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """The synthetic server answers as the emulator does, and the plain client understands it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`slackwater tail` writes the truth in commit order, complete up to each resolved line."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import json

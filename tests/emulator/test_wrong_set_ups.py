@@ -4,8 +4,6 @@ Both run in this process, and Spark is not started. What only Spark can see is i
 tests/spark/test_bad_input.py.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

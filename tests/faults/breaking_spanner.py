@@ -4,8 +4,6 @@ It stands in where the emulator can't show a fault. It serves one partition's re
 start_timestamp on, as Spanner does, one message a record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self

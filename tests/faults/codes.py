@@ -4,8 +4,6 @@
 emulator of its own, because reading its history costs the emulator more the longer it has run.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -4,8 +4,6 @@ A form says, for each struct of the change records, which fields it has on the w
 order. The same form is written as GoogleSQL's arrays with their types, and as PostgreSQL's JSON.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ ways, one by one and by column. Each is decoded right or refused with a DecodeEr
 first few hundred.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -5,8 +5,6 @@ server is synthetic: the emulator does not know this kind of change stream yet. 
 have a read function for each of three placements.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -5,8 +5,6 @@ to a query follows from the seed, the query's partition token and how many queri
 had, so a run can be repeated though its threads interleave otherwise.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time
@@ -218,7 +216,7 @@ class FaultProxy:
         self._server.add_generic_rpc_handlers((_Handlers(self),))
         self.host = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
-    def __enter__(self) -> FaultProxy:
+    def __enter__(self) -> "FaultProxy":
         self._server.start()
         return self
 

@@ -1,7 +1,5 @@
 """Rules of the fault proxy for reads of the information schema."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -3,8 +3,6 @@
 `python -m tests.faults.seeded --seeds 200` runs many; the tests run the first of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,7 +1,5 @@
 """All gRPC codes, with messages such as proxies, load balancers and gRPC itself send."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Reads of one partition from a synthetic Bigtable, over gRPC: ends, silence, stalls, refusals."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

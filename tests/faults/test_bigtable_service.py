@@ -1,7 +1,5 @@
 """The synthetic Bigtable keeps to the protocol: a plain client gets each change once, in order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`slackwater tail` of Bigtable: each change once, live, through splits, merges and breaks."""
 
-from __future__ import annotations
-
 import csv
 import json
 import time

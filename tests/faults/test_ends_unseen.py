@@ -1,7 +1,5 @@
 """The case of apache/beam issue 40232: a query ends with OK and keeps its partition's end back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

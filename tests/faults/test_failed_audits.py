@@ -1,7 +1,5 @@
 """A replay after a failed audit gets past an end that Spanner hides in the same way each time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

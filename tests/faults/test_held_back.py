@@ -1,7 +1,5 @@
 """A stalled partition is opened again, counted, and named while it holds the low watermark back."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """An answer of a proxy or a load balancer that is not gRPC's never stops a pipeline for good."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Partitions with mutable key ranges, read from a server that speaks Spanner's protocol."""
 
-from __future__ import annotations
-
 import base64
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The fault proxy itself: it passes queries unchanged, and injects what its rules say."""
 
-from __future__ import annotations
-
 import random
 
 import grpc

@@ -1,7 +1,5 @@
 """A partition query that breaks in the middle goes on without losing or doubling a record."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

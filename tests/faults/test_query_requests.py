@@ -1,7 +1,5 @@
 """The requests of a partition query: transaction, role, priority, tag, replicas, session."""
 
-from __future__ import annotations
-
 from google.protobuf import json_format
 
 from slackwater.endpoint import plaintext

@@ -3,8 +3,6 @@
 `python -m tests.faults.seeded --seeds 200` runs more of them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

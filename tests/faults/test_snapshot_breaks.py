@@ -1,7 +1,5 @@
 """A snapshot of a table has each row once, however its messages are cut and its reads break."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

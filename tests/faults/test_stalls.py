@@ -1,7 +1,5 @@
 """A query that is silent without being closed is cancelled, counted and opened again."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Spanner stops answering, and answers again: what the status says, with real parts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

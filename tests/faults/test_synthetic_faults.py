@@ -1,7 +1,5 @@
 """Thousands of records in large messages, broken off anywhere: every record once, by column."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Buildah, with a storage of its own, and the base image that no registry has to be reached for."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import os

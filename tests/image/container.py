@@ -1,7 +1,5 @@
 """Runs a container: a process in an image's root, which is read-only, with the image's user."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from pathlib import Path

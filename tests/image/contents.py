@@ -1,7 +1,5 @@
 """What may lie in the image and what has to: owners, modes, jars, the bill of materials."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

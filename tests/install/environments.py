@@ -1,7 +1,5 @@
 """Fresh environments with the wheel that this checkout makes, and nothing of the checkout."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

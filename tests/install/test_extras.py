@@ -1,7 +1,5 @@
 """Without an extra the rest works, and what needs it names the command that brings it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

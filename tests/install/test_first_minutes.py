@@ -4,8 +4,6 @@ The program is the installed wheel's, the folder and the user's home are empty, 
 read by other libraries.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

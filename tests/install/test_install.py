@@ -3,8 +3,6 @@
 The environments have this one's dependencies on their path, but nothing of this checkout.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The logs of outputs on every store, and what a pipeline has written that was killed."""
 
-from __future__ import annotations
-
 from tests.outputs.changelog_tables import delta_changelog, iceberg_changelog
 from tests.outputs.epoch_files import epoch_files
 from tests.outputs.in_bigquery import (

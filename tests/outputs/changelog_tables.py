@@ -1,7 +1,5 @@
 """Changelogs in one table, whose latest version a reader has: in Delta, and in Iceberg."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Changelogs in folders, one for each epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final

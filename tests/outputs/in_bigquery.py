@@ -1,7 +1,5 @@
 """Outputs in BigQuery, whose commits are on a disk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime

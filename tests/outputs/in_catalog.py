@@ -1,7 +1,5 @@
 """What outputs in Iceberg's REST catalog share: where they are, and how Spark reaches them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

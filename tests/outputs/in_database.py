@@ -1,7 +1,5 @@
 """Typed changelogs in a database, which readers see by whole epochs."""
 
-from __future__ import annotations
-
 import abc
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tables in a DuckLake, which a reader sees all at one moment."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

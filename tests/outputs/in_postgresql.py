@@ -1,7 +1,5 @@
 """Tables in PostgreSQL, which a reader sees all at one moment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, cast

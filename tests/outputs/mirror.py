@@ -1,7 +1,5 @@
 """Mirrors in Delta in an object store, and in Iceberg's REST catalog."""
 
-from __future__ import annotations
-
 import abc
 import threading
 import time

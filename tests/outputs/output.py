@@ -1,7 +1,5 @@
 """An output under kills, as the proofs see it, and the epochs that its readers saw."""
 
-from __future__ import annotations
-
 import abc
 import json
 import threading

@@ -1,7 +1,5 @@
 """A changelog in BigQuery: what its table has to be, what a restart finds, and what it costs."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.changes_table import ChangesTable
 from slackwater.spark_sink.output.bigquery.clients import requests_to
 from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
-from slackwater.spark_sink.output.disk_place import Disk, StagingFolder
+from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.epoch_place import Form
 from slackwater.spark_sink.output.file_log import CHUNKS, EPOCHS, FileLog
 from slackwater.spark_sink.output.file_writer import WrittenFile
@@ -85,7 +83,7 @@ class Pipeline:
             }
         )
         name = f"part-{uuid.uuid4()}"
-        folder = StagingFolder(self.folder, log.owner).path(kind)
+        folder = Disk(self.folder, "").staging(log.owner, kind)
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, folder / name)
         size = (folder / name).stat().st_size

@@ -1,7 +1,5 @@
 """The low watermarks of a pipeline in BigQuery: old ones are removed, and never the newest."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 from dataclasses import dataclass, field

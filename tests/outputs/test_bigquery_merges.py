@@ -1,7 +1,5 @@
 """A transaction in BigQuery leaves the rows that a merge of files does, however often it runs."""
 
-from __future__ import annotations
-
 import io
 import random
 import uuid

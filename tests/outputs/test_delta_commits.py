@@ -1,7 +1,5 @@
 """Commits to a Delta table, on a local disk; in a store they are the same."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Compaction of a Delta table by the driver: no row is lost or doubled, whoever else commits."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable

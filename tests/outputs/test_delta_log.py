@@ -1,7 +1,5 @@
 """The log of a Delta table says here what it says to others, whoever wrote it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

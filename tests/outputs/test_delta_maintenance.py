@@ -1,7 +1,5 @@
 """Removal of a Delta table's old versions: each later one can be read, and no file is left over."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What the pages have DuckDB read while a pipeline publishes and compacts between its listings."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

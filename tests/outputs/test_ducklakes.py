@@ -1,7 +1,5 @@
 """A DuckLake is maintained beside its epochs, has one owner, and says what is wrong with it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

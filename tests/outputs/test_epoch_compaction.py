@@ -1,7 +1,5 @@
 """Epochs become one folder or object: by the documented rule each row is there once."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections import Counter

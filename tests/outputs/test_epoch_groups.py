@@ -1,7 +1,5 @@
 """Which epochs become one: whenever a reader lists the folders, it has each record once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Epochs in files: of two processes at any two steps, one publishes."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

@@ -1,7 +1,5 @@
 """Commits to several tables of a REST catalog, which become visible at one moment."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ class Tables:
     store: ServedStore
 
     @classmethod
-    def three_of(cls, conf: Mapping[str, str], store: ServedStore) -> Tables:
+    def three_of(cls, conf: Mapping[str, str], store: ServedStore) -> "Tables":
         name = f"orders_{next(_NUMBERS)}"
         places = [Where(TablePlace(f"out/{name}_{n}", "lake.tables"), conf) for n in range(3)]
         at_once = CommitsAtOnce()

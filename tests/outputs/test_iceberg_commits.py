@@ -1,7 +1,5 @@
 """Commits to an Iceberg table by pyiceberg: in a folder, and in catalogs."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack

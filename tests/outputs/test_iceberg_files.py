@@ -1,7 +1,5 @@
 """Files of an Iceberg table: compacted, removed with old snapshots, numbered in a folder."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path

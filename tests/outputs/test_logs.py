@@ -4,8 +4,6 @@ The logs are those that the product has, in a real store's protocol. Two process
 at addresses of their own, at which each request can be held back, or its answer be lost.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import uuid

@@ -1,7 +1,5 @@
 """A transaction in PostgreSQL leaves the rows that a merge of files does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """A typed changelog in PostgreSQL with partitions, of which old ones go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Servers of PostgreSQL's that are restarted, followed by a standby, and lost."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

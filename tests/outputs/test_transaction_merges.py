@@ -1,7 +1,5 @@
 """An epoch's transaction leaves the rows that a merge of files does, in each such database."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace

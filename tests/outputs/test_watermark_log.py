@@ -1,7 +1,5 @@
 """The watermark log: no line lost or changed, whoever wakes up when; and few files for ever."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterable

@@ -1,8 +1,6 @@
 """A stand-in for Kubernetes' API server, as far as Spark's driver uses it: objects with watches,
 rights by the Roles among them, and pods only if they are `restricted`."""
 
-from __future__ import annotations
-
 import json
 import os
 import ssl

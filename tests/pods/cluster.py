@@ -1,7 +1,5 @@
 """What a kubelet and the proofs need of a cluster, stand-in or Kubernetes' control plane."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Protocol
 

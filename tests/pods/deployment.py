@@ -1,7 +1,5 @@
 """The chart on the stand-ins: its objects, and the pods that come from them."""
 
-from __future__ import annotations
-
 import base64
 import subprocess
 import sys

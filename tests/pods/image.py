@@ -1,8 +1,6 @@
 """What the image has, from this machine's files: a root that is read-only, and a user without
 rights."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

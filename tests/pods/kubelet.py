@@ -5,8 +5,6 @@ read-only root and the pod's volumes, and runs as the user of the image, within 
 memory. Cores are not limited.
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import itertools

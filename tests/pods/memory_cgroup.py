@@ -1,7 +1,5 @@
 """Limits of memory that the kernel enforces: a cgroup for each pod, as a kubelet makes it."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import re

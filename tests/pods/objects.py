@@ -1,7 +1,5 @@
 """The objects of a cluster, with their history, as Kubernetes' API has them."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """Keeps the pods of a StatefulSet, and replaces them one after the other."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """The stand-in for a kubelet: it limits memory, and waits for what a pod names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

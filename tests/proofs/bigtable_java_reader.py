@@ -5,8 +5,6 @@ that break, and are held against it. So the server speaks the protocol as Google
 `python -m tests.proofs.bigtable_java_reader --seeds 3` needs Maven's repository.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

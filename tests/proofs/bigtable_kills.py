@@ -6,8 +6,6 @@ compared with its history: in Kafka the listed cells, elsewhere all of each chan
 `python -m tests.proofs.bigtable_kills --kills 10 --freezes 3 --format parquet`
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

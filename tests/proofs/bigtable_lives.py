@@ -4,8 +4,6 @@ Each is one of tests.simulation.test_bigtable_epochs: its process dies, perhaps 
 calls break, rows of its tasks are lost. `python -m tests.proofs.bigtable_lives --seeds 2000`
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -7,8 +7,6 @@ updated and removed. No pod runs: two nodes report their pods as kubelets would.
 takes two minutes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

@@ -9,8 +9,6 @@ the pods are replaced one after the other, and the owner drains. In the end the 
 the truth. It has to be started by root.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

@@ -6,8 +6,6 @@ step is a call to the JVM, an operation on files, or of a catalog.
 python -m tests.proofs.former_owner [--kind NAME ...] [--every 5]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

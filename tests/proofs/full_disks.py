@@ -7,8 +7,6 @@ freed. The pipeline has to say which place it is, and to go on without a hand; i
 compared with the truth. It needs the right to mount, as root or in a namespace of the user's own.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

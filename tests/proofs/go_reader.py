@@ -8,8 +8,6 @@ reader is held against the same server's truth in tests.faults.mutable_seeded an
 tests/faults/test_synthetic_faults.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ Delta in it: as the image's user, on a read-only root, in a network with nothing
 `--arm64` only fetches the wheels of the lock file for 64-bit ARM. It needs root and 12 GB.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ each sixth has changes. Half way another process takes over. Then the end offset
 are not the pipeline's are compared with those before.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

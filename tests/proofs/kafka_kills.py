@@ -6,8 +6,6 @@ does it as often as asked. A third of the kills, and every freeze, hit an open t
 broker shows one as messages that committed readers do not get yet.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

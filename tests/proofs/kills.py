@@ -4,8 +4,6 @@ The moments are recognized from outside, by the files that Spark and the pipelin
 `python -m tests.proofs.kills --kills 30 --format delta` kills as often as asked.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -6,8 +6,6 @@ The streams are synthetic, with partitions that split, merge and move every five
 of the second service is a proxy in which the queries of five partitions are silent.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

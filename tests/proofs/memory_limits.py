@@ -10,8 +10,6 @@ sent. Root has to start it.
         [--reading continuous] [--runs 2] [--partitions 10000] [--records 5000000]
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

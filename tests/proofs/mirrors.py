@@ -9,8 +9,6 @@ python -m tests.proofs.mirrors --in postgresql
 python -m tests.proofs.mirrors --in ducklake
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ was written.
     python -m tests.proofs.month [--epochs 1500] [--only parquet delta mirror_iceberg ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

@@ -6,8 +6,6 @@ start and end, and keys move between them. A service has a pipeline for each of 
 sinks of all kinds in turn, and some of its queries are late, break or are refused.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """Every kind of sink over a stream with mutable key ranges, and what it has to hold then."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence

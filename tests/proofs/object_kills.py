@@ -7,8 +7,6 @@ mirrors in Delta and in Iceberg's REST catalog.
 `python -m tests.proofs.object_kills --rounds 6 --kills 5 --freezes 5 --format json --store gs`
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -9,8 +9,6 @@ mirrors each epoch changes two.
     python -m tests.proofs.object_requests [--epochs 1000] [--only parquet delta iceberg mirror]
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

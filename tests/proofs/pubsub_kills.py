@@ -5,8 +5,6 @@ after a resolved message that covers it. Google's emulator numbers messages as i
 `python -m tests.proofs.pubsub_kills --kills 20`
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ runs, the change stream begins to watch one more table, and rows of a mirror are
 python -m tests.proofs.rescans --rows 6000 --kills 3
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -6,8 +6,6 @@ epoch. Then some of them are restored, and the pipeline goes on, or refuses and 
 that it prints. `python -m tests.proofs.restores --moments 10` does it at as many moments as asked.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -3,8 +3,6 @@
 python -m tests.proofs.sinks [--only NAME ...] [--format NAME ...] [--dialect NAME]
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

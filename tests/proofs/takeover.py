@@ -4,8 +4,6 @@
 it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -8,8 +8,6 @@ what landed is compared with the truth. And the other way round: this version is
 former one goes on with an empty metadata store, as docs/backup.md says.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import tempfile

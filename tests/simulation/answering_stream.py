@@ -1,7 +1,5 @@
 """What the simulated change streams of both partition modes have in common."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar

@@ -4,8 +4,6 @@ What is simulated is the clock, calls that break, tasks that are lost, a sink th
 epochs in memory, and processes that die between any two steps, or lose the store.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import time

@@ -4,8 +4,6 @@ A host's reader process outlives the attempts at tasks, the drivers and the rest
 Its queries break, fall silent, and bring their records in pieces of any size.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """A simulated life of a pipeline: epochs planned, read, audited, committed; faults anywhere."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -242,7 +240,7 @@ class Pipeline:
             if driver.job and not driver.job.is_over:
                 driver.job.error = StateError("cancelled")
 
-    def leave(self, driver: Driver) -> None:
+    def leave(self, driver: "Driver") -> None:
         """Leave a driver's job: its attempts die, stop at their next batch, or go on."""
         if driver.job is None:
             return

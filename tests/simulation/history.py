@@ -1,7 +1,5 @@
 """Random histories of change stream partitions: splits, merges, moves, many at once."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Random histories of partitions with mutable key ranges: starts, ends, and keys that move."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A simulated change stream whose partitions have mutable key ranges."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

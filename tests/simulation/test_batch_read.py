@@ -1,7 +1,5 @@
 """A batch read: its slices are its cut, and together they hold each record of it once."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Seeded lives of pipelines over a synthetic Bigtable: each change lands once, in order."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 from pathlib import Path

@@ -3,8 +3,6 @@
 `python -m tests.simulation.test_epochs FIRST COUNT [MODE [READING]]` runs other seeds.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -6,8 +6,6 @@ replayed, what a partition's last query should show is shown late, and attempts 
 go on recording what was announced to them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

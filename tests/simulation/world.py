@@ -4,8 +4,6 @@ The store is SQLite; what is simulated is Spanner's answers, the clock, and a st
 answers and goes back to earlier states.
 """
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Callable, Sequence

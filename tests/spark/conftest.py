@@ -1,7 +1,5 @@
 """An object store for a module's tests; and no test leaves a service running."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

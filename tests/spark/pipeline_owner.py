@@ -4,8 +4,6 @@ In place of a kill, another owner goes on: with a new sink, a new rescanner and 
 a new lease.
 """
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Sessions of Spark for the tests, in one JVM after the other, and what a query wrote."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

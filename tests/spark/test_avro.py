@@ -1,7 +1,5 @@
 """Avro in Kafka, read with a plain consumer and the registry: the rows, and what they were."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

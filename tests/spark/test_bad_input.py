@@ -3,8 +3,6 @@
 tests/support/wrong_set_ups.py has more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Typed changelogs and mirrors in BigQuery, epoch by epoch, through two owners."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import threading

@@ -3,8 +3,6 @@
 See tests/spark/test_bigtable_columns.py for a process that is killed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

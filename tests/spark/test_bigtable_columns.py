@@ -1,7 +1,5 @@
 """Listed cells of a table of Bigtable's as columns, in every sink that takes them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The format bigtable_changes by itself, as a notebook uses it; runs on Spark 4.1 and on 4.2."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

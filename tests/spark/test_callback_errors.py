@@ -1,7 +1,5 @@
 """What fails in a callback reaches the driver with its cause, whatever text Spark makes of it."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace

@@ -5,8 +5,6 @@ another user (`tests/support/strangers.py`). After each attack epochs go on, and
 output is compared with the truth.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

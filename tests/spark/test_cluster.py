@@ -1,7 +1,5 @@
 """The same pipeline on a real Spark cluster: a master, two workers, PostgreSQL, a worker killed."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

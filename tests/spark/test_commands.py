@@ -1,7 +1,5 @@
 """The commands around a pipeline: run until caught up, check, status, partitions."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

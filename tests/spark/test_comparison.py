@@ -1,7 +1,5 @@
 """Comparing tables finds every row that differs, and nothing else."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -3,8 +3,6 @@
 The settings name the stand-in, and what differs between it and the store; a user needs none.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterator, Mapping

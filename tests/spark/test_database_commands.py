@@ -1,7 +1,5 @@
 """Tables in databases by the commands: mirrors that others damage, and Datastream's columns."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Tables in databases, epoch by epoch, through two owners: each kind in each database."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A value that a mirror can't have stops the pipeline, or its record is set aside whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Dead letters in an object store: no process takes any away."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The demonstration leaves no process behind, however it ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 The quick start drains, and tests/spark/test_remedies.py stops.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

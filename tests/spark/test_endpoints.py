@@ -1,7 +1,5 @@
 """A pipeline whose Spanner is behind mutual TLS."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Epochs become few large folders: by the documented query each record is there once, always."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A pipeline that fails for a while starts again by itself, and says meanwhile why it failed."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace

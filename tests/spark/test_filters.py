@@ -1,7 +1,5 @@
 """What a filter leaves out is not written, and it loses no count."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -18,7 +16,9 @@ from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.filters.record_filter import RecordFilter
+from slackwater.spark_sink.output.file_writer import FileWriter
 from slackwater.spark_sink.output.preparation import Preparation
+from slackwater.spark_sink.output.task_writer import TaskWriter, handed_on
 from slackwater.testing.compare import read_changelog
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
@@ -26,26 +26,14 @@ from slackwater.worker_errors import decode
 from tests.proofs.sinks import Pipelines
 from tests.spark.test_initial_scan import verify
 from tests.support.emulators import NewDatabase
-from tests.support.epoch_rows import frame, of_two_tables, record
+from tests.support.epoch_rows import frame, record
 from tests.support.epochs import EpochLoop
 from tests.support.services import settings
 
 LEFT_OUT = ["Orders.Details", "*.Receipt", "Customers.Balance", "*.Tags", "Customers.Changed"]
 
 
-def test_what_spark_makes_of_records_is_filtered_and_counted(session: SparkSession) -> None:
-    record_filter = RecordFilter(tables=("Keys",), exclude_columns=("*.Name",))
-    epoch = frame(session, of_two_tables(1))
-    prepared = Preparation(record_filter).prepare(epoch)
-    assert prepared.frame.schema.simpleString() == epoch.schema.simpleString()
-    [row] = prepared.frame.collect()
-    assert row.table_name == "Keys"
-    assert [mod.new_values for mod in row.mods] == ["{}"]
-    summary = prepared.summary()
-    assert (summary.records, summary.written) == (2, 1)
-
-
-def test_a_task_s_refusal_reaches_the_driver_whole(session: SparkSession) -> None:
+def test_a_task_s_refusal_reaches_the_driver_whole(session: SparkSession, tmp_path: Path) -> None:
     update = record(
         "UPDATE",
         [({"Id": "1"}, {"Name": "n"}, {})],
@@ -54,8 +42,9 @@ def test_a_task_s_refusal_reaches_the_driver_whole(session: SparkSession) -> Non
         capture="NEW_ROW",
     )
     preparation = Preparation(RecordFilter(when_changed=("*.Name",)))
+    files = FileWriter(str(tmp_path), {}, "part-", "parquet")
     with pytest.raises(PySparkException) as caught:
-        preparation.prepare(frame(session, [update])).frame.collect()
+        handed_on(frame(session, [update]), TaskWriter(files, preparation))
     refusal = decode(str(caught.value))
     assert refusal is not None
     assert (refusal.error_class, refusal.user_error) == ("UnknownChangesError", True)

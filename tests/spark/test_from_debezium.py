@@ -1,7 +1,5 @@
 """docs/from-debezium.md: its settings go on where its script says that the connector stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Tables and columns whose names have every mark, through each kind of sink with real Spark."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """What the image starts, as far as it goes without a container engine: the same files and entry
 point, a user without rights, a root that can't be written to, jars from a folder."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

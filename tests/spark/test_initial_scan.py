@@ -1,7 +1,5 @@
 """The initial scan and the changes after it are the table: no gap, and nothing twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 That none does where nothing fails is among what tests/spark/test_avro.py asks for.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """What happens to a broker while a pipeline sends, and one with TLS and passwords. No Spark."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

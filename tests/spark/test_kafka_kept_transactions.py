@@ -1,7 +1,5 @@
 """Transactions that the driver keeps from epoch to epoch are fenced like any: on a real broker."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta

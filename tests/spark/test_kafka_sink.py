@@ -1,7 +1,5 @@
 """The sink kafka against a real broker, epoch by epoch, without a pipeline around it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

@@ -4,8 +4,6 @@ The tasks' function is called as Spark calls it, with batches of a shard's messa
 documented consumer is run as the page has it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

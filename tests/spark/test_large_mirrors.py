@@ -1,7 +1,5 @@
 """Large mirrors are not written again for a few changes."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Folding an epoch's changes of a row gives what a plain model gives."""
 
-from __future__ import annotations
-
 import json
 import random
 from datetime import UTC, date, datetime, timedelta

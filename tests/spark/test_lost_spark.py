@@ -3,8 +3,6 @@
 In tests/spark/test_remedies.py one dies.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

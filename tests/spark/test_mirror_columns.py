@@ -1,7 +1,5 @@
 """Mirrors of tables whose columns are out of the ordinary: by their names, or without a key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

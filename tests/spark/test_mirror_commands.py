@@ -1,7 +1,5 @@
 """The commands that look at mirrors and set them right, as pages and messages write them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

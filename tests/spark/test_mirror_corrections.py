@@ -1,7 +1,5 @@
 """A mirror that lost its table gets it back in chunks, between epochs that change it."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The emulator drops fractions of seconds from the values in records, so the records are made here.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

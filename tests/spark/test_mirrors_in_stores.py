@@ -1,7 +1,5 @@
 """Mirrors in an object store: the driver merges there, without a connector or a jar of Spark's."""
 
-from __future__ import annotations
-
 import statistics
 import uuid
 from collections.abc import Iterator

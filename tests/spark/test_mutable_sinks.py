@@ -3,8 +3,6 @@
 `python -m tests.proofs.mutable_service` has every format with every envelope, and kills.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

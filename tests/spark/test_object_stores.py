@@ -1,7 +1,5 @@
 """Changelogs in an object store, which is served here by something that we did not write."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import closing

@@ -4,8 +4,6 @@ The page's blocks are taken in their order. Only the bucket's name, the paths of
 store's address with its credentials are the test's. The recipes: test_object_stores.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The page in a browser: splits and merges, a failure and its remedy, a stalled partition."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

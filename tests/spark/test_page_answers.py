@@ -3,8 +3,6 @@
 The pipeline is a metadata store with an hour of made-up epochs: no Spark, and the real server.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """The settings of a pipeline's own Spark session."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Publishing: every format and envelope, and how far an output is written after a kill."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from multiprocessing.pool import ThreadPool

@@ -3,8 +3,6 @@
 Google's emulator takes and refuses messages by Apache Avro's own library.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """The sink pubsub against Google's emulator, epoch by epoch, without a pipeline around it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

@@ -1,7 +1,5 @@
 """A newcomer who follows docs/quickstart.md word for word gets what it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

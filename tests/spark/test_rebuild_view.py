@@ -1,7 +1,5 @@
 """The views over a changelog are the tables, by value."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping
@@ -99,7 +97,7 @@ def test_a_table_that_is_not_there_is_named(new_database: NewDatabase, tmp_path:
     config.write_text(yaml.safe_dump(settings(new_database(), tmp_path, "now")))
     done = slackwater("sql", "view", "-c", str(config), "--table", "X")
     assert done.returncode == 2
-    assert "no table is named X" in done.stderr
+    assert "watches no table named X" in done.stderr
     assert "Customers, Orders, Payments" in done.stderr
 
 

@@ -1,7 +1,5 @@
 """Recovery of a lost metadata store, a lost checkpoint and lost records."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ A JVM that dies meanwhile is started anew.
 Of one pipeline alone, tests/spark/test_page.py runs what its page shows.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

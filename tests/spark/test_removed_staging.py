@@ -1,7 +1,5 @@
 """What a successor removes as Spark writes it is published by nobody in part."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -3,8 +3,6 @@
 The epochs are read in this process, and owners die, as in test_rescans.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whoever follows docs/replica.md moves to PostgreSQL, with all rows and keys that go on."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -4,8 +4,6 @@ The epochs are read in this process. In place of a kill, another owner goes on: 
 a new sink, a new rescanner and a new planner, under a new lease.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

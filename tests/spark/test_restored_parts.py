@@ -1,7 +1,5 @@
 """Restored or lost parts of a real pipeline: each row of the table in docs/reliability.md."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

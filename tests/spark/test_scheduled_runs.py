@@ -1,7 +1,5 @@
 """`slackwater run --until-caught-up`, again and again, also finishes what is read again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

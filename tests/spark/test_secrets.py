@@ -1,7 +1,5 @@
 """The secrets of a running pipeline's settings are in nothing that it writes, starts or serves."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

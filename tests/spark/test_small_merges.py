@@ -1,7 +1,5 @@
 """A small epoch that the driver merges does to a mirror what Spark's MERGE does."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

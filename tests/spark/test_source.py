@@ -1,7 +1,5 @@
 """The Spark source by itself, as a notebook uses it; runs on Spark 4.1 and on 4.2."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

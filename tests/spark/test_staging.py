@@ -1,7 +1,5 @@
 """Of a staged epoch that a successor is removing, no part is read as if it were all."""
 
-from __future__ import annotations
-
 import atexit
 import os
 from collections.abc import Callable, Iterator

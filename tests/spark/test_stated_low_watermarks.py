@@ -1,7 +1,5 @@
 """A mirror's rows are those of the low watermark that it states, whoever states it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The metadata store goes away in the middle of an epoch and comes back: nothing is lost."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -1,7 +1,5 @@
 """A changelog in one table, on a disk and in object stores, beside what Spark makes of it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import errno
 import json

@@ -2,8 +2,6 @@
 
 `python -m tests.proofs.takeover` kills owners, too."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

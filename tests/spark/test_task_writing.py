@@ -1,7 +1,5 @@
 """What tasks write by themselves is what Spark writes, and no more of it becomes visible."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from slackwater.spark_sink.errors import PublishError
+from slackwater.spark_sink.formats import write_options
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output import task_writer
 from slackwater.spark_sink.output.parquet_stats import rows_of
@@ -251,14 +251,24 @@ def test_readers_find_what_a_broken_disk_has_changed(session: SparkSession, tmp_
     "settings",
     [
         {"format": "parquet", "envelope": "flat"},
-        {"format": "json"},
         {"format": "iceberg", "envelope": "wrapped"},
     ],
     ids=names,
 )
-def test_what_is_not_written_as_it_is_read_is_left_to_spark(
+def test_messages_are_left_to_other_tasks(
     session: SparkSession, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     sink = make_sink(tmp_path, **settings)
     assert isinstance(sink, TaskWriting)
     assert sink.task_writer(session, frame(session, []).schema) is None
+
+
+def test_lines_of_json_are_as_spark_writes_records(session: SparkSession, tmp_path: Path) -> None:
+    sink = make_sink(tmp_path, format="json")
+    sink.position(session)
+    rows = frame(session, of_two_tables(1))
+    write_in_tasks(session, sink, 1, *of_two_tables(1))
+    by_spark = F.to_json(F.struct(*rows.columns), dict(write_options("json")))
+    expected = sorted(row[0] for row in rows.select(by_spark).collect())
+    written = tmp_path.glob("epoch=*/part-*.json")
+    assert sorted(line for file in written for line in file.read_text().splitlines()) == expected

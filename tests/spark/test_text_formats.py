@@ -1,7 +1,5 @@
 """Formats of text keep what orders the changes: timestamps with all their decimals."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

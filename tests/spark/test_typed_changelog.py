@@ -1,7 +1,5 @@
 """Typed changelogs: what a table's columns do, what a change says, and each epoch once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Typed changelogs in an object store: neither a connector of Spark's nor Delta's jar is needed."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator

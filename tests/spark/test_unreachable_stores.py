@@ -3,8 +3,6 @@
 With their own settings connectors try for two minutes, and end with a stack trace of Java's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 What is written is read back by libraries that are not ours, and compared with a model in Python.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

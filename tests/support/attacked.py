@@ -1,7 +1,5 @@
 """A running pipeline that is attacked, and what a look at this machine shows of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

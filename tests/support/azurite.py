@@ -1,7 +1,5 @@
 """Azurite, Microsoft's emulator of Azure's blobs, as a process of its own."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

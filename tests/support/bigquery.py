@@ -6,8 +6,6 @@ has the newest change of each key of the tables with a primary key, as the emula
 Each process can have a door of its own, at which requests are held back or answers are lost.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

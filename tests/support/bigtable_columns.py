@@ -1,7 +1,5 @@
 """Listed cells of a synthetic Bigtable's changes, as sinks of data change records show them."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Pipelines that read a table of Bigtable's, with a history that the server makes meanwhile."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Sequence

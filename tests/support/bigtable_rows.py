@@ -1,7 +1,5 @@
 """Changes of a synthetic Bigtable as the rows that land, and an output held against them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -3,8 +3,6 @@
 As a program, which `make test` runs first, it prints where Chromium is or how to get it.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Servers of Iceberg's REST catalog: Iceberg's own, which its tests use, and Nessie's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the tests' sources of change records and their queries have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """A database whose schema changes while a pipeline reads it, in both dialects."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

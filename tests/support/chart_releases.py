@@ -1,7 +1,5 @@
 """A release of the chart by Helm on a control plane: how its pods are made, evicted and updated."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Renders the Helm chart, by Helm's own library, and lists the pods that come from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A standalone cluster of Spark on loopback, whose processes know each other by a secret."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """An OpenTelemetry collector for the tests, which keeps the spans it receives over HTTP."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The command line: in this process, without a start of its own, or in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """An HTTP proxy that makes tunnels, and counts them by what they lead to."""
 
-from __future__ import annotations
-
 import socket
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Databases with the tables of one pipeline: how sinks write to them, and how they are read."""
 
-from __future__ import annotations
-
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator

@@ -6,8 +6,6 @@ whose converter for Protobuf is built, as Maven's repository does not have it. T
 here: one for each way in which a change may come.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Places of the Delta tables that tests make: a disk, and an object store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

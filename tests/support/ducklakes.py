@@ -1,7 +1,5 @@
 """DuckLakes as others read them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ class Lake:
     catalog: str
 
     @staticmethod
-    def in_folder(folder: Path) -> Lake:
+    def in_folder(folder: Path) -> "Lake":
         """Return the one in a sink's folder."""
         return Lake(f"sqlite:{folder}/catalog.sqlite")
 

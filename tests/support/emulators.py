@@ -1,7 +1,5 @@
 """The real Cloud Spanner emulator for the tests."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Epochs made by hand: rows of the output's contract, and the sinks that take them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta

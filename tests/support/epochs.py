@@ -1,7 +1,5 @@
 """Epochs of a pipeline in this process: the real planner and tasks without Spark."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +54,7 @@ class EpochLoop:
         *,
         start_ns: int,
         options: Mapping[str, str] | None = None,
-        resume: EpochLoop | None = None,
+        resume: "EpochLoop | None" = None,
     ) -> None:
         source_options = {
             "project": stream.project,

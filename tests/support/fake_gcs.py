@@ -4,8 +4,6 @@ Hadoop's connector speaks the JSON API, which the server has, and other clients 
 which it lacks some. It is written in Go, and is built once, which takes a minute or two.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -6,8 +6,6 @@ that measures or proves it, a test, the line of code that sets it (`file::line`)
 tests/unit/pages/test_figures.py finds the figures, and holds this list.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 # Pages that are measurements as a whole: each section names its program.

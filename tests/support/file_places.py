@@ -3,8 +3,6 @@
 A step is a request to the store, or a call that looks at a disk's names or changes them.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile
@@ -23,7 +21,7 @@ from obstore.store import MemoryStore
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.formats import TEXT
 from slackwater.spark_sink.output.bucket_place import Bucket
-from slackwater.spark_sink.output.disk_place import Disk, StagingFolder
+from slackwater.spark_sink.output.disk_place import Disk
 from slackwater.spark_sink.output.epoch_compaction import EpochCompaction
 from slackwater.spark_sink.output.epoch_place import EpochPlace, Form
 from slackwater.spark_sink.output.file_log import EPOCHS, FileLog
@@ -275,7 +273,7 @@ class Process:
             return WrittenFile(folder, content, None)
         name = f"part-{uuid.uuid4()}"
         if isinstance(self.place, OnDisk):
-            path = StagingFolder(self.place.path, self.log.owner).path(kind)
+            path = Disk(self.place.path, "").staging(self.log.owner, kind)
             path.mkdir(parents=True, exist_ok=True)
             (path / name).write_bytes(content)
             return WrittenFile(folder, None, name, len(content))

@@ -1,7 +1,5 @@
 """A service all of whose processes are stopped by a signal, as an owner that was only frozen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 

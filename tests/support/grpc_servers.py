@@ -1,7 +1,5 @@
 """gRPC servers whose calls, of any name, are answered by a function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Object stores that Spark reaches by Hadoop's connectors, in the JVM that the tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

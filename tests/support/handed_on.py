@@ -1,7 +1,5 @@
 """Epochs whose tasks write, here in this process: most sinks need no Spark for them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +26,7 @@ class HandedOn:
     sparkSession: Any  # noqa: N815 - Spark's name
 
     @classmethod
-    def by_tasks(cls, writer: TaskWriter, records: Sequence[Record], spark: Any) -> HandedOn:
+    def by_tasks(cls, writer: TaskWriter, records: Sequence[Record], spark: Any) -> "HandedOn":
         """Have each record written by a task of its own."""
         batches = [table_of([record]).to_batches() for record in records]
         handed_on = [batch for of_task in batches for batch in writer.write(of_task)]

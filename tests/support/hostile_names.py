@@ -1,7 +1,5 @@
 """Names of tables and columns that the emulator takes, with every mark that means something."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

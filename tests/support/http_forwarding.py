@@ -1,7 +1,5 @@
 """Asks another HTTP server as a client asked, so that its requests can be noted and held back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 

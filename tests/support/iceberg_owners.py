@@ -1,7 +1,5 @@
 """Processes that commit to an Iceberg table: in a folder, or in a catalog of spark.conf."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,8 +103,7 @@ def in_database(folder: Path) -> Where:
 
 def on_the_test_s_disk(patch: pytest.MonkeyPatch) -> None:
     """Leave out to ask Spark whether it means the same disk: there is none."""
-    name = "slackwater.spark_sink.output.disk_place.require_this_disk"
-    patch.setattr(name, lambda *_: None)
+    patch.setattr("slackwater.spark_sink.output.disk_place.Disk.prepare", lambda *_: None)
 
 
 def before(patch: pytest.MonkeyPatch, owner: Any, name: str, action: Callable[[], object]) -> None:

@@ -1,7 +1,5 @@
 """Jars for the tests' servers, fetched once by the Ivy that Spark brings."""
 
-from __future__ import annotations
-
 import fcntl
 import subprocess
 import uuid

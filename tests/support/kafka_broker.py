@@ -1,7 +1,5 @@
 """A real Apache Kafka broker for the tests, from its published artifacts: one node with KRaft."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ The change that a message is of, as far as its envelope says: its transaction an
 its key, and its commit timestamp where the message has it.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import struct

@@ -1,7 +1,5 @@
 """Epochs of a pipeline that are sent to a real broker exactly once, without Spark."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Two processes of one pipeline: the owner is killed or frozen, and the other one takes over."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

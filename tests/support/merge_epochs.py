@@ -1,7 +1,5 @@
 """Epochs of single changes of mirrors, and who merged them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import timedelta

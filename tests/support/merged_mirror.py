@@ -1,7 +1,5 @@
 """A mirror in a database whose epochs are transactions, and the same in a file."""
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Tables in memory that epochs are merged into, and epochs made by hand."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence

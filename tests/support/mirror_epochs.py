@@ -1,7 +1,5 @@
 """Epochs of mirrors whose records are made here, and what tests look for in their tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Mirrors as a reader sees them, compared with their tables again and again."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

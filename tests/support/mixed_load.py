@@ -1,7 +1,5 @@
 """Random transactions over four tables with columns of many types, in both dialects."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -4,8 +4,6 @@ moto serves S3. Cloud Storage's XML API is near to S3's, so moto serves it too, 
 of what differs: of conditions, copies and generations. Azurite serves Azure.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -73,7 +71,7 @@ class ServedStore:
         return f"s3://{BUCKET}"
 
     @contextmanager
-    def for_another(self) -> Iterator[ServedStore]:
+    def for_another(self) -> "Iterator[ServedStore]":
         """Serve the same objects to another process, whose requests are noted apart."""
         assert self.application is not None, "it is not served"
         other = replace(self, requests=[], before=nothing, after=nothing)

@@ -1,7 +1,5 @@
 """What stands in the docs for readers to copy."""
 
-from __future__ import annotations
-
 import re
 
 from tests.support.repository import DOCS

@@ -5,8 +5,6 @@ environment, and prints them as sha256sum does; `make lock` makes
 slackwater/pipeline/spark/jars.sha256 of that.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A pipeline without Spark, Spanner, a store or a clock: everything that happens is scripted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

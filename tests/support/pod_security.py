@@ -1,7 +1,5 @@
 """The Pod Security Standard `restricted`, as far as pods of this project could break it."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 # https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted

@@ -1,7 +1,5 @@
 """A real PostgreSQL server for the tests, from a package that brings its own binaries."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator

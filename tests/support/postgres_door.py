@@ -1,7 +1,5 @@
 """A door before a PostgreSQL server: connections pass it, and are held back or cut at a message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final

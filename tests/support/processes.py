@@ -1,7 +1,5 @@
 """Processes of tests, forked from one that has loaded once what all of them need."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ tests/unit/pages/test_promises.py holds that each stands there, that its tests e
 README.md has no row of output, no guarantee and no command without an entry.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 _SPARK: Final = "tests/spark/test_"

@@ -1,7 +1,5 @@
 """The rows of partition_mode MUTABLE_KEY_RANGE, made from our records by protobuf's definitions."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Protobuf messages read by the text of their schema, which protoc compiles."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache

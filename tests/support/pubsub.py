@@ -1,7 +1,5 @@
 """Google's emulator of Pub/Sub, and its subscribers."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

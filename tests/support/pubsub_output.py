@@ -1,7 +1,5 @@
 """The sink pubsub without a pipeline around it: its epochs, and their records."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Delta and Iceberg tables by their paths, as libraries read them that did not write them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The reader processes that run on this machine."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress

@@ -3,8 +3,6 @@
 python -m tests.support.reference_page
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

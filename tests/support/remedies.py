@@ -4,8 +4,6 @@ A command is its verb with the options that are written beside it, whatever thei
 tests/unit/pages/test_remedies.py finds them all, and that each has its test here.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 _FIRST_MINUTES: Final = (

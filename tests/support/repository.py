@@ -1,7 +1,5 @@
 """The folders of this repository, and its sources, for tests that read its files."""
 
-from __future__ import annotations
-
 import ast
 import gc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Iceberg's REST catalog, with its tables in a stand-in for S3 or Cloud Storage."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """What Iceberg's clients need for the object stores of the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Final, Protocol

@@ -1,7 +1,5 @@
 """Data change records of one row's change, and their messages in an envelope."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

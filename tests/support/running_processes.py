@@ -1,7 +1,5 @@
 """The processes that run on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

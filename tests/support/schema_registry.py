@@ -1,7 +1,5 @@
 """A schema registry for tests, whose compatibility rule is that a new schema reads the last one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A broker with TLS and passwords, and a client's options for it as docs/kafka.md shows them."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

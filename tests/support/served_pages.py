@@ -1,7 +1,5 @@
 """The HTTP server of a pipeline that has not begun, without Spark and without Spanner."""
 
-from __future__ import annotations
-
 import http.client
 import subprocess
 import time

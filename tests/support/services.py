@@ -1,7 +1,5 @@
 """The settings of services under test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

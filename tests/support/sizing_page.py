@@ -1,7 +1,5 @@
 """The tables of docs/sizing.md that say what an object store's requests cost."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """PartialResultSets as Spanner sends them, made from Python values for tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

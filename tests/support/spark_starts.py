@@ -1,7 +1,5 @@
 """The settings with which Spark would be started, without a start."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 

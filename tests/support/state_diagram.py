@@ -8,8 +8,6 @@ once, from the box around them. An event that changes no state is not drawn, nor
 processes that do not stay: they lead where their counterparts do, and the process ends.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Metadata stores for the tests, one empty database each: SQLite, PostgreSQL, Spanner."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Another user of this machine, who has a shell and a JVM with Spark's classes."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

@@ -1,7 +1,5 @@
 """Where changelogs in tables are: on a disk or in a bucket."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of tables as a plain client reads them, and values in a comparable form."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64decode, b64encode

@@ -1,7 +1,5 @@
 """Tables in an object store, as a pipeline writes them and another library reads them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

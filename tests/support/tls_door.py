@@ -1,7 +1,5 @@
 """A door with TLS before a gRPC server without, and what a client needs to pass it."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """Reads the truth of a change stream with none of the code that is tested."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from slackwater.reader.change_stream import ChangeStream, Dialect

@@ -1,7 +1,5 @@
 """TCP ports that lead to other servers: what passes can be seen, held back and cut."""
 
-from __future__ import annotations
-
 import socket
 import socketserver
 import threading

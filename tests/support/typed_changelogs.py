@@ -1,7 +1,5 @@
 """Typed changelogs read by libraries other than Spark, and the truth in the same form."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Values by type: what Spanner writes of each in a change record, and what typed columns hold."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Wrong set-ups of the endpoint: certificates, keys, and what the other side speaks."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Wrong set-ups: what differs from right settings, and what the answer has to name and propose."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

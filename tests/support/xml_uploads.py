@@ -3,8 +3,6 @@
 https://cloud.google.com/storage/docs/xml-api/reference-methods
 """
 
-from __future__ import annotations
-
 import io
 import json
 import uuid

@@ -5,15 +5,14 @@ here messages that are ready go out together, as many as fit into a frame of HTT
 HTTP2" in gRPC's documentation.
 """
 
-from __future__ import annotations
-
 import asyncio
+import multiprocessing
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any, Final
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import grpc
@@ -59,12 +58,13 @@ class GrpcServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Listen on a free port."""
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(30)
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close everything."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -185,3 +185,26 @@ class _Connection(asyncio.Protocol):
 
 def _framed(messages: list[bytes]) -> bytes:
     return b"".join([b"\0" + struct.pack(">I", len(message)) + message for message in messages])
+
+
+@contextmanager
+def in_a_process(make: Callable[[], GrpcServer]) -> Iterator[str]:
+    """A server that is made and runs in a process of its own; its host."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(make, theirs), daemon=True)
+    process.start()
+    # Or nobody would notice that the process has died.
+    theirs.close()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send(None)
+        process.join(10)
+        process.kill()
+
+
+def _serve(make: Callable[[], GrpcServer], pipe: Any) -> None:
+    with make() as server:
+        pipe.send(server.host)
+        pipe.recv()

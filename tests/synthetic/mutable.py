@@ -1,7 +1,5 @@
 """Streams with mutable key ranges, made of random histories and random transactions."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

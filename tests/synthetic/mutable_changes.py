@@ -1,7 +1,5 @@
 """The changes of a synthetic database: random transactions, and their records in each partition."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -92,7 +90,7 @@ class Database:
         self.changes: list[Change] = []
 
     @contextmanager
-    def batch(self) -> Iterator[Database]:
+    def batch(self) -> "Iterator[Database]":
         """Return what takes the changes of a transaction."""
         self.changes = []
         yield self

@@ -1,7 +1,5 @@
 """Data change records as bytes of the wire: listed one by one, or millions by a pattern."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The schema of a synthetic change stream's database, and that of its answers."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any, Final
 

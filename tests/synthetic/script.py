@@ -3,8 +3,6 @@
 Times are whole microseconds since the Unix epoch, as commit timestamps are.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

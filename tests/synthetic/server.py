@@ -5,15 +5,13 @@ the change stream's functions. What a query may hold and how it ends is as on th
 test tests/emulator/test_synthetic.py asks both the same.
 """
 
-from __future__ import annotations
-
-import multiprocessing
 import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -40,7 +38,7 @@ from tests.support.spanner_messages import (
     PartialResultSetPb,
     value,
 )
-from tests.synthetic.grpc_over_h2 import AbortError, GrpcServer, Ready
+from tests.synthetic.grpc_over_h2 import AbortError, GrpcServer, Ready, in_a_process
 from tests.synthetic.rows import row_of
 from tests.synthetic.schema import COLUMN_NAMES, columns_in, metadata_of
 from tests.synthetic.script import Script, ScriptedPartition
@@ -68,7 +66,7 @@ class _Query:
     function: str
 
 
-class SyntheticSpanner:
+class SyntheticSpanner(GrpcServer):
     """`with SyntheticSpanner(script) as server: ... server.host`.
 
     Args:
@@ -91,19 +89,7 @@ class SyntheticSpanner:
             "ExecuteSql": self.execute,
             "DeleteSession": lambda request: b"",
         }
-        self._server = GrpcServer(unary, {"ExecuteStreamingSql": self.stream})
-
-    @property
-    def host(self) -> str:
-        """Host and port."""
-        return self._server.host
-
-    def __enter__(self) -> SyntheticSpanner:
-        self._server.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.stop()
+        super().__init__(unary, {"ExecuteStreamingSql": self.stream})
 
     def create_session(self, request: bytes) -> bytes:
         """Create one multiplexed session, or one of a pool."""
@@ -139,7 +125,7 @@ class SyntheticSpanner:
                 self._counts[1] += sum(map(len, ready))
             yield ready
 
-    def _database(self, asked: Any) -> _Database:
+    def _database(self, asked: Any) -> "_Database":
         return self._databases[asked.session.split("/")[5]]
 
 
@@ -369,31 +355,13 @@ def _parse(asked: Any) -> _Query:
     )
 
 
-@contextmanager
 def synthetic_process(
     script: Script | Mapping[str, Script], counts: Any | None = None
-) -> Iterator[str]:
+) -> AbstractContextManager[str]:
     """The server in a process of its own, so that its work is on nobody's bill; its host.
 
     Args:
         script: as of SyntheticSpanner.
         counts: likewise, an array that processes share.
     """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(script, theirs, counts), daemon=True)
-    process.start()
-    # Or nobody would notice that the process has died.
-    theirs.close()
-    try:
-        yield ours.recv()
-    finally:
-        ours.send(None)
-        process.join(10)
-        process.kill()
-
-
-def _serve(script: Script | Mapping[str, Script], pipe: Any, counts: Any | None) -> None:
-    with SyntheticSpanner(script, counts) as server:
-        pipe.send(server.host)
-        pipe.recv()
+    return in_a_process(partial(SyntheticSpanner, script, counts))

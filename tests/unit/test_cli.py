@@ -1,7 +1,5 @@
 """The command line: usage errors, exit codes, and where messages go."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.metadata import version

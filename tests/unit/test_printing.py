@@ -1,7 +1,5 @@
 """What comes from databases is safe to show: no command to a terminal, no turned or broken line."""
 
-from __future__ import annotations
-
 import json
 import logging
 import unicodedata

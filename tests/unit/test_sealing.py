@@ -1,7 +1,5 @@
 """What is sent to Spark's workers can be read where the key is, and nowhere else."""
 
-from __future__ import annotations
-
 import base64
 import os
 import pickle

@@ -1,7 +1,5 @@
 """A secret of the settings is in nothing that people read, whether they are right or not."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping

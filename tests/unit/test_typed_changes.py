@@ -1,7 +1,5 @@
 """Typed changes: what each JSON value becomes, and what a change says and does not say."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """An error of ours crosses from Spark's Python processes to the driver with all that it says."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 

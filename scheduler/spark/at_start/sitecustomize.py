@@ -4,8 +4,6 @@ Spark puts PySpark's archive first, which has no compiled modules. Each of the h
 that a query starts, one after the other, would compile what it loads: 0.7 s of CPU each.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec

@@ -1,7 +1,5 @@
 """The audit of an epoch that is staged and not yet visible: it reads the counts to compare."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import structlog

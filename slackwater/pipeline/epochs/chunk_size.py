@@ -1,7 +1,5 @@
 """The rows that a rescan reads between two epochs, so few that no epoch is delayed much."""
 
-from __future__ import annotations
-
 from typing import Final
 
 FIRST_ROWS: Final = 1_000

@@ -5,8 +5,6 @@ of an epoch's end, before the epoch becomes visible: from then on the table's ch
 epochs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

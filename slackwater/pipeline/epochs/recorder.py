@@ -1,7 +1,5 @@
 """The record of committed epochs: found in Spark's progress, stored and reported."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -77,6 +75,10 @@ class EpochRecorder:
         pop_written: returns an epoch that this process wrote; None if another one wrote it.
         committed: is called with each.
         policy: until when epochs are recorded, and how long they are kept.
+
+    Attributes:
+        epochs: how many have been committed.
+        has_reached_end: True when the pipeline's end is reached.
     """
 
     def __init__(
@@ -96,21 +98,11 @@ class EpochRecorder:
         self._pop_written = pop_written
         self._report = committed
         self._policy = policy
-        self._epochs = 0
+        self.epochs = 0
         self._last_epoch = -1
         self._last_text: str | None = None
-        self._has_reached_end = False
+        self.has_reached_end = False
         self._recent: deque[Epoch] = deque(maxlen=EPOCHS_CONSIDERED)
-
-    @property
-    def epochs(self) -> int:
-        """The number of epochs that have been committed."""
-        return self._epochs
-
-    @property
-    def has_reached_end(self) -> bool:
-        """True when the pipeline's end is reached."""
-        return self._has_reached_end
 
     def record_committed(self, query: ProgressSource) -> None:
         """Record the epochs that Spark has committed since the last call.
@@ -137,7 +129,7 @@ class EpochRecorder:
                 commit_epoch(
                     self._store, self._pipeline, progress.end_ns, generation=self._lease.generation
                 )
-                self._epochs += 1
+                self.epochs += 1
                 self._record(progress, progress.start_ns, progress.end_ns)
         except LeaseLostError:
             self._lease.lost.set()
@@ -147,7 +139,7 @@ class EpochRecorder:
         finally:
             self._last_epoch = max(self._last_epoch, progress.epoch if progress.is_epoch else -1)
             # A store that fails here must not keep the program from ending.
-            self._has_reached_end |= self._is_end(progress.end_ns or 0)
+            self.has_reached_end |= self._is_end(progress.end_ns or 0)
 
     def _is_end(self, low_watermark_ns: int) -> bool:
         until_ns, end_ns = self._policy.until_ns, self._policy.end_ns

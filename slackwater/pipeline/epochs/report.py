@@ -1,7 +1,5 @@
 """Reports of committed epochs: for the log, the live view, metrics and traces."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ of keys are compared with the output at the same cut, and no change can come in 
 changelog is given the rows as records of that time.
 """
 
-from __future__ import annotations
-
 import shlex
 import threading
 import time

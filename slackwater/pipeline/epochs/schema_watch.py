@@ -6,8 +6,6 @@ that were committed in the epoch. If it does not list them, the information sche
 epoch's end, and as of some times since its start.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """The source's positions on their way into the output's commit, where they outlive the store."""
 
-from __future__ import annotations
-
 from slackwater.spark_sink.sink import KeepsPositions
 from slackwater.state.errors import StoreBehindError
 from slackwater.state.plans import latest_plan

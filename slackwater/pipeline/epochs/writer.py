@@ -1,7 +1,5 @@
 """Writing an epoch: staged, audited, made visible; Spark calls it for each micro-batch."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

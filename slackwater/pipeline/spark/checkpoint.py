@@ -4,8 +4,6 @@ A streaming checkpoint holds a file for each planned epoch under offsets/, whose
 source's offset as JSON, and one for each committed epoch under commits/.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The jars that Spark will find, as far as settings and environment show before it starts."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ They are fetched by the Ivy that Spark brings, into the folder where Spark keeps
 become jars of spark.jars.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

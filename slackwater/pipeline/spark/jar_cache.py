@@ -4,8 +4,6 @@ Ivy, which fetches them, does not expect another process in its cache: of two th
 jar, one finds the other's unfinished file and fails.
 """
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

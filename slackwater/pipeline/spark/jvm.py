@@ -5,8 +5,6 @@ So all code that reaches behind the public interface is in this module, and its 
 return plain Python values.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -30,6 +28,7 @@ from slackwater.errors import SparkFailedError
 from slackwater.pipeline.failures import summary
 from slackwater.pipeline.spark.launch_output import without_ivys_lines
 from slackwater.scheduler.spark import at_start
+from slackwater.spark_sink.java import hadoop_conf, jvm_of
 
 # Options of spark-submit, by PySpark's name.
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
@@ -121,8 +120,7 @@ def listed_jars(gateway: Any) -> list[Path]:
 
 def application_secret(spark: SparkSession) -> str | None:
     """Return the secret by which Spark's processes authenticate; None without one."""
-    jvm: Any = spark._jvm
-    secret = jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
+    secret = jvm_of(spark).org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
     return None if secret is None else str(secret)
 
 
@@ -260,7 +258,7 @@ def joined(spark: SparkSession, folder: str, name: str) -> str:
 def names_in(spark: SparkSession, folder: str) -> list[str]:
     """Return the names of the files in a folder of any file system; none if it does not exist."""
     path = _hadoop(spark).Path(folder)
-    files = path.getFileSystem(_hadoop_conf(spark))
+    files = path.getFileSystem(hadoop_conf(spark))
     if not files.exists(path):
         return []
     return [status.getPath().getName() for status in files.listStatus(path)]
@@ -269,10 +267,9 @@ def names_in(spark: SparkSession, folder: str) -> list[str]:
 def text_of(spark: SparkSession, path: str) -> str:
     """Return the text of a small file of any file system."""
     file = _hadoop(spark).Path(path)
-    stream = file.getFileSystem(_hadoop_conf(spark)).open(file)
+    stream = file.getFileSystem(hadoop_conf(spark)).open(file)
     try:
-        jvm: Any = spark._jvm
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        return str(jvm_of(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
     finally:
         stream.close()
 
@@ -284,7 +281,7 @@ def rename(spark: SparkSession, folder: str, new: str) -> None:
         OSError: the file system refused.
     """
     old = _hadoop(spark).Path(folder)
-    if not old.getFileSystem(_hadoop_conf(spark)).rename(old, _hadoop(spark).Path(new)):
+    if not old.getFileSystem(hadoop_conf(spark)).rename(old, _hadoop(spark).Path(new)):
         raise OSError(f"{folder} can't be renamed to {new}")
 
 
@@ -292,7 +289,7 @@ def is_local(spark: SparkSession, path: str) -> bool:
     """Return True if a path lies on this machine's disk."""
     uri = _hadoop(spark).Path(path).toUri()
     if uri.getScheme() is None:
-        uri = _hadoop(spark).FileSystem.getDefaultUri(_hadoop_conf(spark))
+        uri = _hadoop(spark).FileSystem.getDefaultUri(hadoop_conf(spark))
     return bool(uri.getScheme() == "file")
 
 
@@ -311,10 +308,4 @@ def recent_progress(query: StreamingQuery) -> list[str]:
 
 
 def _hadoop(spark: SparkSession) -> Any:
-    jvm: Any = spark._jvm
-    return jvm.org.apache.hadoop.fs
-
-
-def _hadoop_conf(spark: SparkSession) -> Any:
-    jsc: Any = spark._jsc
-    return jsc.hadoopConfiguration()
+    return jvm_of(spark).org.apache.hadoop.fs

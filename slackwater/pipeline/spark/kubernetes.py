@@ -1,7 +1,5 @@
 """Settings for a driver in a Kubernetes pod whose executors are pods, too."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """The output of a JVM's start, without Ivy's many lines unless the start fails."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -4,8 +4,6 @@ jars.sha256 beside this file names them with their checksums, as sha256sum print
 sinks and connectors need, with what these depend on. `make lock` writes it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The streaming query of a pipeline, as Spark runs it."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The Spark session of the daemon."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence

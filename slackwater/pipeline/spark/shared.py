@@ -4,8 +4,6 @@ Starting a query again helps in many cases, but not if the JVM has ended, its co
 its executor died, or it hangs.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

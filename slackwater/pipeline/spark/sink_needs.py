@@ -1,7 +1,5 @@
 """Spark's settings for the sinks in use, with the packages to fetch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ Without the option task_writer they are the sources that they derive from. With 
 query describe the files that the tasks have written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -78,7 +76,7 @@ class _TaskWriting(DataSource):
 
         return HANDED_ON
 
-    def to_rows(self, schema: StructType) -> ToRows | None:
+    def to_rows(self, schema: StructType) -> "ToRows | None":
         """Return a writer of the records; None if they are the rows."""
         if self._text is None:
             others: Any = super()

@@ -5,8 +5,6 @@ A standby has the time beforehand: it runs a small streaming query over a source
 the real one, and writes its rows to a temporary folder.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Iterator

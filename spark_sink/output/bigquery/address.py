@@ -1,7 +1,5 @@
 """The addresses of BigQuery's tables, and of its two services."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

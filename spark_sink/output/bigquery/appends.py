@@ -1,20 +1,17 @@
 """Requests of the Storage Write API that append rows to a table, and when they are repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
+from google.api_core.exceptions import InvalidArgument, NotFound
+from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, AppendRowsResponse
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from slackwater.spark_sink.errors import BigQueryError, PublishError
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
-
-if TYPE_CHECKING:
-    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, AppendRowsResponse
 
 # In bytes: BigQuery takes requests of 20 MB, and advises 10 MB.
 REQUEST_MAX: Final = 8 << 20
@@ -72,8 +69,6 @@ class Appends:
     @contextmanager
     def _may_be_new(self, is_new: bool) -> Iterator[None]:
         """Let requests that come too soon after a table, stream or column was made be repeated."""
-        from google.api_core.exceptions import InvalidArgument, NotFound
-
         try:
             yield
         except InvalidArgument as error:

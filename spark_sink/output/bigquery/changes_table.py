@@ -3,14 +3,13 @@
 Tasks stage an epoch's files where the log's commits are; the driver appends their rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Final
 
 import pyarrow as pa
+from google.cloud import bigquery
 
 from slackwater.spark_sink.formats import PARQUET
 from slackwater.spark_sink.output.bigquery.dataset import Dataset, require_usable
@@ -108,8 +107,6 @@ class ChangesTable(ShownRows):
         """
         if self._is_ready:
             return
-        from google.cloud import bigquery
-
         fields = fields_of(schema)
         there = self._dataset.make(
             self._table,

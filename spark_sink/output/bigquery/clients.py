@@ -1,20 +1,22 @@
 """BigQuery's clients, and its errors as ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import grpc
+from google.api_core import exceptions
+from google.api_core.retry import Retry
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import bigquery
+from google.cloud.bigquery.retry import DEFAULT_RETRY
+from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
 
 from slackwater.spark_sink.errors import BigQueryError, PublishError
 from slackwater.spark_sink.output.bigquery.address import ENDPOINT, STORAGE_ENDPOINT, TableAddress
-
-if TYPE_CHECKING:
-    from google.api_core.retry import Retry
-    from google.cloud import bigquery
-    from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
 
 _PLAIN: Final = "http://"
 # After that the pipeline tries the epoch again, and says so.
@@ -57,9 +59,6 @@ class Clients:
     @cached_property
     def tables(self) -> bigquery.Client:
         """The client for tables and queries."""
-        from google.auth.credentials import AnonymousCredentials
-        from google.cloud import bigquery
-
         endpoint = self.options.get(ENDPOINT)
         return bigquery.Client(
             self.project,
@@ -70,16 +69,11 @@ class Clients:
     @property
     def retry(self) -> Retry:
         """The policy of repeating requests for tables and queries; the client's takes minutes."""
-        from google.cloud.bigquery.retry import DEFAULT_RETRY
-
         return DEFAULT_RETRY.with_timeout(_RETRY_S)
 
     @cached_property
     def rows(self) -> BigQueryWriteClient:
         """The client that appends rows."""
-        import grpc
-        from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
-
         endpoint = self.options.get(STORAGE_ENDPOINT)
         if endpoint is None or not _is_plain(endpoint):
             options: Any = None if endpoint is None else {"api_endpoint": endpoint}
@@ -106,9 +100,6 @@ def requests_to(address: TableAddress, purpose: str) -> Iterator[None]:
             there, or because it can't hold the rows.
         PublishError: it fails, does not answer, or another transaction was first.
     """
-    from google.api_core import exceptions
-    from google.auth.exceptions import GoogleAuthError
-
     refusals = (exceptions.Forbidden, exceptions.NotFound, exceptions.BadRequest)
     try:
         yield
@@ -134,8 +125,6 @@ def _reason(error: Any) -> str:
 
 
 def _advice(error: Exception, address: TableAddress) -> str:
-    from google.api_core import exceptions
-
     if isinstance(error, exceptions.Forbidden) and _QUOTA_RIGHT in str(error):
         return (
             "The project that is billed for requests needs roles/serviceusage.serviceUsageConsumer"

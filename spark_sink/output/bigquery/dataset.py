@@ -1,21 +1,19 @@
 """The tables of a dataset of BigQuery's, as one process makes, alters and queries them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+from google.api_core.exceptions import NotFound
+from google.cloud import bigquery
 
 from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
 from slackwater.spark_sink.output.bigquery.row_stream import RowStream
 from slackwater.spark_sink.output.bigquery.upsert_stream import UpsertStream
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from google.cloud import bigquery
 
 # Never made: whether it could be is asked.
 _PROBE: Final = "_slackwater_check"
@@ -72,8 +70,6 @@ class Dataset:
 
     def table(self, name: str) -> bigquery.Table | None:
         """Return a table as it is; None if there is none."""
-        from google.api_core.exceptions import NotFound
-
         with requests_to(self.address(name), "looking at the table"):
             try:
                 return self._clients.tables.get_table(
@@ -92,8 +88,6 @@ class Dataset:
             fields: its columns.
             properties: those of google.cloud.bigquery.Table.
         """
-        from google.cloud import bigquery
-
         with requests_to(self.address(name), "making the table"):
             table = bigquery.Table(self.address(name).id, fields)
             for key, value in properties.items():
@@ -145,8 +139,6 @@ class Dataset:
             table: likewise.
             values: times or texts, by name, for @name in the text.
         """
-        from google.cloud import bigquery
-
         parameters = [
             bigquery.ScalarQueryParameter(name, _TYPES[type(value).__name__], value)
             for name, value in values.items()
@@ -195,8 +187,6 @@ class Dataset:
             BigQueryError: it is not, or rights or credentials are missing.
             PublishError: BigQuery does not answer.
         """
-        from google.cloud import bigquery
-
         probe = self.address(_PROBE)
         with requests_to(probe, "making tables"):
             text = f"CREATE TABLE `{probe.id}` (number INT64)"

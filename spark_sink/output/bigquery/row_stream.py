@@ -8,14 +8,14 @@ BigQuery refuses to flush a stream that is finalized. So one that a commit may n
 BigQuery removes it after seven days without requests (its documentation, "Best practices").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from google.api_core import exceptions
+from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, FlushRowsRequest, WriteStream
 
 from slackwater.grouping import groups_by_size
 from slackwater.spark_sink.errors import BigQueryError, SinkError
@@ -27,9 +27,6 @@ from slackwater.spark_sink.output.bigquery.appends import (
     attempts,
 )
 from slackwater.spark_sink.output.bigquery.clients import Clients, requests_to
-
-if TYPE_CHECKING:
-    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
 
 # An epoch waits for it, and nothing depends on it.
 _FINALIZED_S_MAX: Final = 5.0
@@ -100,8 +97,6 @@ class RowStream:
         self._name = self._hidden = None
 
     def _create(self) -> str:
-        from google.cloud.bigquery_storage_v1.types import WriteStream
-
         self._next = 0
         stream = self._appends.clients.rows.create_write_stream(
             parent=self._appends.address.resource,
@@ -140,9 +135,6 @@ class RowStream:
             StreamGoneError: BigQuery has no such stream any more.
             BigQueryError, PublishError: it refuses or fails.
         """
-        from google.api_core import exceptions
-        from google.cloud.bigquery_storage_v1.types import FlushRowsRequest
-
         request: Any = FlushRowsRequest(write_stream=extent.stream, offset=extent.last)
         for attempt in attempts():
             with attempt, requests_to(self._appends.address, "showing rows"):
@@ -176,8 +168,6 @@ class StreamGoneError(Exception):
 
 
 def _request(name: str, offset: int, batch: pa.RecordBatch) -> AppendRowsRequest:
-    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
-
     rows = AppendRowsRequest.ArrowData()
     rows.writer_schema.serialized_schema = batch.schema.serialize().to_pybytes()
     rows.rows.serialized_record_batch = batch.serialize().to_pybytes()

@@ -1,18 +1,14 @@
 """BigQuery's columns for Arrow's, and rows as they are stored there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.cloud.bigquery import SchemaField
 
 from slackwater.spark_sink.errors import BigQueryError
-
-if TYPE_CHECKING:
-    from google.cloud.bigquery import SchemaField
 
 _TYPES: Final = {
     pa.string(): "STRING",
@@ -44,8 +40,6 @@ def fields_of(schema: Iterable[pa.Field]) -> list[SchemaField]:
 
 
 def _field(field: pa.Field) -> SchemaField:
-    from google.cloud.bigquery import SchemaField
-
     kind, mode = field.type, "NULLABLE"
     if pa.types.is_list(kind):
         kind, mode = kind.value_type, "REPEATED"
@@ -72,8 +66,6 @@ def _arrow_type(field: SchemaField) -> pa.DataType | None:
 
 def with_fields(there: Sequence[SchemaField], added: Sequence[SchemaField]) -> list[SchemaField]:
     """Return a table's columns and new ones; of a struct that is there, the new fields."""
-    from google.cloud.bigquery import SchemaField
-
     by_name = {field.name.lower(): field for field in there}
     for field in added:
         old = by_name.get(field.name.lower())

@@ -4,8 +4,6 @@ A commit of the log names buffered streams, each with the offset to which it is 
 again changes nothing, so whoever finds the commit may do it.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -48,7 +46,7 @@ class ShownChange:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> ShownChange:
+    def from_bytes(cls, content: bytes) -> "ShownChange":
         """Return the change that a commit holds."""
         fields = json.loads(content)
         last = fields["last"]

@@ -5,23 +5,25 @@ what it has; so a change that is sent again changes nothing. It takes rows as pr
 only (its documentation, "Stream table updates with change data capture").
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, ProtoRows, ProtoSchema
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 from slackwater.grouping import groups_by_size
 from slackwater.spark_sink.output.bigquery.address import TableAddress
 from slackwater.spark_sink.output.bigquery.appends import REQUEST_MAX, Appends
 from slackwater.spark_sink.output.bigquery.clients import Clients
-
-if TYPE_CHECKING:
-    from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
-    from google.protobuf.descriptor_pb2 import DescriptorProto
 
 CHANGE_TYPE: Final = "_CHANGE_TYPE"
 SEQUENCE_NUMBER: Final = "_CHANGE_SEQUENCE_NUMBER"
@@ -76,8 +78,6 @@ class UpsertStream:
                 self._is_new = False
 
     def _request(self, descriptor: DescriptorProto, rows: list[bytes]) -> AppendRowsRequest:
-        from google.cloud.bigquery_storage_v1.types import AppendRowsRequest, ProtoRows, ProtoSchema
-
         data = AppendRowsRequest.ProtoData(
             writer_schema=ProtoSchema(proto_descriptor=descriptor),
             rows=ProtoRows(serialized_rows=rows),
@@ -87,8 +87,6 @@ class UpsertStream:
 
 def descriptor_of(schema: pa.Schema) -> DescriptorProto:
     """Return the message type of rows; its fields have the names of columns, or state them."""
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
-
     message = DescriptorProto(name=_MESSAGE)
     other = "column_"
     while any(name.startswith(other) for name in schema.names):
@@ -114,10 +112,6 @@ def descriptor_of(schema: pa.Schema) -> DescriptorProto:
 
 def serialized_rows(descriptor: DescriptorProto, batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield a batch's rows as messages of a type that is their schema's."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message_factory import GetMessageClass
-
     pool: Any = DescriptorPool()
     pool.Add(FileDescriptorProto(name="row.proto", syntax="proto2", message_type=[descriptor]))
     make = GetMessageClass(pool.FindMessageTypeByName(_MESSAGE))

@@ -1,7 +1,5 @@
 """The actions of a Delta table's commits (Delta's protocol, "Actions")."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote

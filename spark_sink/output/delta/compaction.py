@@ -5,8 +5,6 @@ marks of deleted rows, and is refused otherwise (Delta's protocol, "Delta Log En
 next file of the log is the commit). So two compactions never replace the same files.
 """
 
-from __future__ import annotations
-
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The marks of a data file's deleted rows (Delta's protocol, "Deletion Vectors")."""
 
-from __future__ import annotations
-
 import struct
 import uuid
 import zlib

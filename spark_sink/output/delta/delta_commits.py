@@ -8,8 +8,6 @@ follows a version whose owner this process is. So a process that takes the pipel
 owner's: no former owner can commit after that.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The log of a Delta table: versions, each of which is added only if its number is free."""
 
-from __future__ import annotations
-
 import io
 import json
 import time
@@ -10,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.data_folder import DataFolder
@@ -147,8 +146,6 @@ class DeltaLog:
         Raises:
             PublishError: the store fails.
         """
-        from deltalake import DeltaTable
-
         interval = int(snapshot.properties.get(_INTERVAL, _INTERVAL_DEFAULT))
         if snapshot.version - max(self._checkpoint, 0) < interval:
             return

@@ -1,9 +1,9 @@
 """The errors of Delta tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+from deltalake.exceptions import DeltaError
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 
@@ -20,7 +20,6 @@ def delta_errors(path: str) -> Iterator[None]:
     Raises:
         PublishError: the disk or the store refuses or fails.
     """
-    from deltalake.exceptions import DeltaError
     from obstore.exceptions import BaseError
 
     try:

@@ -4,8 +4,6 @@ VACUUM looks at the age of files alone: with less than a week it may remove one 
 committed.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

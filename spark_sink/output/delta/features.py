@@ -1,7 +1,5 @@
 """The demands of Delta tables on readers and writers (Delta's protocol, "Table Features")."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -156,7 +154,7 @@ def _of_version(protocol: Mapping[str, Any]) -> Iterator[str]:
             yield from names
 
 
-def schema_text(columns: pa.Schema, properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def schema_text(columns: "pa.Schema", properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return the columns of a table as its log has them, and the properties that go with them.
 
     With column mapping each column goes by its own name in the files.

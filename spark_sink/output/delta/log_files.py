@@ -1,7 +1,5 @@
 """The files of a Delta table's log, by their names (Delta's protocol, "Delta Log Entries")."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

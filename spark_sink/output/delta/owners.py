@@ -1,7 +1,5 @@
 """The owners of a Delta table, and the time for which its latest version stays the latest."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Final

@@ -1,12 +1,11 @@
 """The rows of a Delta table's files, in the columns that the table has now."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
+from deltalake import Schema
 
 from slackwater.spark_sink.output.data_folder import DataFolder
 from slackwater.spark_sink.output.delta import deletion_vectors
@@ -118,8 +117,6 @@ def deleted_positions(data: DataFolder, added: Any) -> pa.Array | None:
 
 def arrow_columns(snapshot: Snapshot) -> pa.Schema:
     """Return a table's columns as Arrow has them, without the metadata in its log."""
-    from deltalake import Schema
-
     schema = json.loads(snapshot.schema_json)
     for column in schema["fields"]:
         column["metadata"] = {}

@@ -4,8 +4,6 @@ delta-rs reads logs, too. But it does not show a file's deletion vector, which a
 replaces the file has to state, and it holds Python's lock at many of its requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -55,7 +53,7 @@ class Snapshot:
         names = (self.protocol.get(f"{kind}Features") or () for kind in ("reader", "writer"))
         return frozenset(name for some in names for name in some)
 
-    def after(self, version: int, actions: Iterable[Action]) -> Snapshot:
+    def after(self, version: int, actions: Iterable[Action]) -> "Snapshot":
         """Return the table after a commit, or as a checkpoint has it.
 
         Args:

@@ -1,7 +1,5 @@
 """The columns and data files of an Iceberg table, converted between Arrow and Iceberg."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date

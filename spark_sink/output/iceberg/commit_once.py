@@ -4,22 +4,17 @@ pyiceberg's own commit is retried on top of others', as often as the table's pro
 commit.retry.num-retries says, even if the table has another owner by then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import API_PREFIX, Endpoint, HttpMethod, RestCatalog
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import CommitTableRequest, TableIdentifier
+from pyiceberg.table import CommitTableRequest, Table, TableIdentifier, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement
 from requests import HTTPError
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table, Transaction
 
 # Of several tables. Iceberg's REST specification: all of them are changed, or none.
 _PATH: Final = "transactions/commit"

@@ -1,11 +1,10 @@
 """The rows of a table's data files, in the columns that the table has now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,8 +32,6 @@ def opened(files: StoreIO, location: str, size: int) -> Iterator[pq.ParquetFile]
         location: the file's.
         size: in bytes.
     """
-    import obstore
-
     if not is_object_store(location):
         source: Any = pa.memory_map(str(local_path_of(location)))
     elif size > _IN_MEMORY_MAX:

@@ -9,8 +9,6 @@ Old files are removed in ascending order. A process that was frozen for so long 
 free again finds that the file before, which it had read, is gone.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import posixpath
@@ -19,8 +17,9 @@ import time
 from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pyarrow as pa
 from obstore.exceptions import BaseError
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import (
@@ -29,6 +28,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
@@ -39,10 +39,6 @@ from slackwater.spark_sink.errors import ObjectStoreError, SinkError
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO, local_path_of
 from slackwater.spark_sink.output.object_store import ObjectFiles, is_object_store
 from slackwater.spark_sink.output.small_files import LocalFiles
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyiceberg.schema import Schema
 
 _log = logging.getLogger(__name__)
 

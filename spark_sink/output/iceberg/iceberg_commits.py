@@ -7,12 +7,10 @@ that takes the pipeline over makes a snapshot without files. So a former owner's
 follows the current snapshot, and when it loads the table again, it finds another owner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
@@ -25,12 +23,9 @@ from slackwater.spark_sink.output.iceberg.pending_commits import (
     commit,
 )
 from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT
+from slackwater.spark_sink.output.iceberg.table_maintenance import compact, expire
+from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 from slackwater.spark_sink.output.table_commits import DataFile
-
-if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile as IcebergFile
-
-    from slackwater.spark_sink.output.iceberg.table_place import TablePlace
 
 
 class IcebergCommits(OwnedTable):
@@ -148,8 +143,6 @@ class IcebergCommits(OwnedTable):
 
     def maintain(self, keep_s: float | None) -> None:
         """Compact the table, and remove old snapshots and files; see TableCommits."""
-        from slackwater.spark_sink.output.iceberg.table_maintenance import compact, expire
-
         with iceberg_errors(self.path):
             try:
                 compact(self.catalog, self._place.identifier)

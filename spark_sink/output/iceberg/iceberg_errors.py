@@ -1,9 +1,16 @@
 """The errors of pyiceberg and of a catalog's client as those of the sinks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from obstore.exceptions import BaseError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NotInstalledError,
+    TableAlreadyExistsError,
+)
+from sqlalchemy.exc import SQLAlchemyError
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError, SinkError, commit_conflict
 
@@ -23,15 +30,6 @@ def iceberg_errors(path: str) -> Iterator[None]:
         PublishError: another process has committed, or the disk, the store or the catalog refuses
             or fails.
     """
-    from obstore.exceptions import BaseError
-    from pyiceberg.exceptions import (
-        CommitFailedException,
-        NoSuchNamespaceError,
-        NotInstalledError,
-        TableAlreadyExistsError,
-    )
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
     except SinkError:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.file_writer import FileWriter, WrittenFile, schema_text
 from slackwater.spark_sink.output.iceberg.iceberg_commits import IcebergCommits
 from slackwater.spark_sink.output.table_files import TableFiles, table_files
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 # Where Iceberg's own writers have them, too.
 _DATA: Final = "data/"

@@ -1,16 +1,17 @@
 """An Iceberg table, and the process that owns it."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError, PublishError
 from slackwater.spark_sink.output.iceberg.columns import (
@@ -36,11 +37,6 @@ from slackwater.spark_sink.output.iceberg.snapshots import (
 from slackwater.spark_sink.output.iceberg.store_io import store_options
 from slackwater.spark_sink.output.iceberg.table_place import TablePlace, location_of
 from slackwater.spark_sink.output.table_commits import TableCommits, require_columns
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.manifest import DataFile as IcebergFile
-    from pyspark.sql import SparkSession
 
 # The time for which a catalog's credentials are used.
 _CREDENTIALS_S: Final = 600.0

@@ -1,12 +1,11 @@
 """Commits to Iceberg tables that are prepared, made, and prepared again after a conflict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
 
 from slackwater.spark_sink.errors import commit_conflict
 from slackwater.spark_sink.output.iceberg.commit_once import (
@@ -17,9 +16,6 @@ from slackwater.spark_sink.output.iceberg.commit_once import (
 )
 from slackwater.spark_sink.output.iceberg.iceberg_errors import iceberg_errors
 from slackwater.spark_sink.output.iceberg.owned_table import OwnedTable
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table, Transaction
 
 _TRIES: Final = 20
 

@@ -1,7 +1,5 @@
 """The choice of an Iceberg table's snapshots that are not needed any more."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

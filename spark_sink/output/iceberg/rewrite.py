@@ -3,13 +3,11 @@
 pyiceberg's own rewrite has no delete files.
 """
 
-from __future__ import annotations
-
 import io
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +22,7 @@ from pyiceberg.manifest import (
     ManifestWriter,
     ManifestWriterV2,
 )
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -35,9 +34,6 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from slackwater.spark_sink.output.iceberg.file_rows import FIELD_ID
 from slackwater.spark_sink.output.iceberg.snapshots import PUBLISHED_SNAPSHOT
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table, Transaction
 
 # Iceberg's specification, "Reserved Field IDs".
 _PATH_ID: Final = 2_147_483_546

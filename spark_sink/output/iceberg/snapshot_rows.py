@@ -1,12 +1,13 @@
 """The rows of an Iceberg table's snapshot, read by tasks: Spark needs no jar."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from slackwater.spark_sink.java import map_in_arrow
 from slackwater.spark_sink.output.file_writer import parse_schema, schema_text
@@ -18,10 +19,6 @@ from slackwater.spark_sink.output.iceberg.file_rows import (
 )
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO, files_of
 from slackwater.spark_sink.output.rows_of_files import without
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
-    from pyspark.sql import DataFrame, SparkSession
 
 _DELETES: Final = pa.list_(pa.struct({"path": pa.string(), "size": pa.int64()}))
 _FILES: Final = pa.schema({"path": pa.string(), "size": pa.int64(), "deletes": _DELETES})
@@ -64,8 +61,6 @@ def rows_of(spark: SparkSession, table: Table, snapshot: int | None = None) -> D
     Raises:
         UnreadableFileError: in tasks: a file does not say which columns it has.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     columns = columns_of_files(table)
     schema = from_arrow_schema(columns)
     listed = [

@@ -1,7 +1,5 @@
 """The summaries of an Iceberg table's snapshots, with the pipelines that committed them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Final

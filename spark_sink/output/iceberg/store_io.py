@@ -3,26 +3,22 @@
 So a pipeline has one kind of credentials and one client that retries: obstore.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+from obstore.store import ObjectStore
 from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.table import Table
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.object_store import etag, is_object_store, open_object_store
 from slackwater.spark_sink.output.object_store import read as read_object
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
-    from pyiceberg.table import Table
 
 # The options of open_object_store() by Iceberg's properties.
 _OPTIONS: Final[Mapping[str, str]] = {

@@ -1,7 +1,5 @@
 """Compaction of an Iceberg table by the driver, and removal of its old snapshots and files."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import tempfile
@@ -10,9 +8,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import (
@@ -22,6 +21,7 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
@@ -49,10 +49,6 @@ from slackwater.spark_sink.output.object_store import is_object_store, remove_to
 from slackwater.spark_sink.output.parquet_stats import stats_text
 from slackwater.spark_sink.output.table_commits import DataFile
 from slackwater.timestamp import seconds_to_ms
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
 
 _log = logging.getLogger(__name__)
 

@@ -1,29 +1,25 @@
 """The place of an Iceberg table: a folder, or a catalog that spark.conf defines."""
 
-from __future__ import annotations
-
 import json
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog, load_catalog, rest
 from pyiceberg.io import FileIO
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.config import Config
+from pyspark.sql import SparkSession
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.iceberg.folder_catalog import FolderCatalog
 from slackwater.spark_sink.output.iceberg.store_io import StoreIO
 from slackwater.spark_sink.output.object_store import is_object_store
 from slackwater.spark_sink.output.small_files import without_scheme
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _KEY: Final = "spark.sql.catalog."
 # Iceberg's classes in Java, by their last part, and its types, as pyiceberg has them.

@@ -1,15 +1,15 @@
 """A managed table in Delta, on a local disk or in an object store."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from slackwater.spark_sink.output.data_folder import DataFolder
 from slackwater.spark_sink.output.delta.actions import (
@@ -35,10 +35,6 @@ from slackwater.spark_sink.output.table_commits import DataFile
 from slackwater.spark_sink.output.table_files import TableFiles
 from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess, MakeMerge
 from slackwater.spark_sink.tables.row_merges.changed_rows import ChangedRows, changes_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 # In bytes, compressed: a smaller table is written again, so that any reader can read it.
 LARGE: Final = 128 << 20
@@ -235,7 +231,5 @@ class DeltaAccess(DriverAccess):
 
 def spark_schema(text: str) -> StructType:
     """Return columns, which Delta's log writes as Spark does."""
-    from pyspark.sql.types import StructType
-
     schema: StructType = StructType.fromJson(json.loads(text))
     return schema

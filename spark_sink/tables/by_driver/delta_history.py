@@ -4,8 +4,6 @@ DESCRIBE HISTORY does not show a commit's transaction identifier, which is the l
 epoch that was merged with it, and needs Spark.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping
 from itertools import takewhile

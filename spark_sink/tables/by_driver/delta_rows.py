@@ -1,10 +1,10 @@
 """The rows of a Delta table's version, read by tasks: Spark needs neither jar nor connector."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.output.data_folder import DataFolder
@@ -17,9 +17,6 @@ from slackwater.spark_sink.output.file_writer import WrittenFile
 from slackwater.spark_sink.output.row_range import RowRange
 from slackwater.spark_sink.output.small_files import without_scheme
 from slackwater.spark_sink.tables.by_driver.delta_access import spark_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def rows_of(

@@ -5,14 +5,12 @@ takes over every existing table. One that appears later has to be its own: anoth
 written to any other.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import ObjectStoreError
@@ -46,9 +44,6 @@ from slackwater.spark_sink.tables.table_changes import (
     MissingColumn,
 )
 from slackwater.timestamp import datetime_to_rfc3339
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Makes a merge into the files of a version, whose columns new files have, too.
 MakeMerge = Callable[[Sequence[MergedFile], pa.Schema, ChangedRows | None], FileMerge]

@@ -1,12 +1,15 @@
 """A managed table in Iceberg, in any catalog; pyiceberg commits to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table import FileScanTask, Table
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from slackwater.spark_sink.errors import ObjectStoreError
 from slackwater.spark_sink.output.iceberg.columns import columns_of_files, data_file
@@ -21,12 +24,6 @@ from slackwater.spark_sink.output.iceberg.iceberg_files import IcebergFiles
 from slackwater.spark_sink.output.iceberg.rewrite import data_file_of, write_deletes
 from slackwater.spark_sink.output.iceberg.store_io import files_of
 from slackwater.spark_sink.tables.by_driver.driver_access import DriverAccess, MakeMerge
-
-if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile as IcebergFile
-    from pyiceberg.table import FileScanTask, Table
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 # Version 1 has no delete files.
 _WITH_DELETES: Final = 2
@@ -118,8 +115,6 @@ class IcebergAccess(DriverAccess):
 
     def schema(self) -> StructType:
         """Return the columns as they are now; see DriverAccess."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         self._commits.refresh()
         return from_arrow_schema(self._commits.schema)
 

@@ -1,7 +1,5 @@
 """The names of tables and columns, in SQL."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The merge of an epoch's rows into a mirror, as SQL (PostgreSQL's documentation: "MERGE")."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

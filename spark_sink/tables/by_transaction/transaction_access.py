@@ -1,17 +1,19 @@
 """A managed table in a database whose epochs are transactions."""
 
-from __future__ import annotations
-
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from slackwater.arrow_schema import arrow_schema_of
 from slackwater.spark_sink.errors import DatabaseError
+from slackwater.spark_sink.output.row_range import RowRange
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.by_transaction.names import TableAddress, identifier, literal
 from slackwater.spark_sink.tables.by_transaction.row_merge import RowMerge, staged_rows
@@ -25,12 +27,6 @@ from slackwater.spark_sink.tables.table_changes import (
     MergeId,
     MergePolicy,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from slackwater.spark_sink.output.row_range import RowRange
 
 L = TypeVar("L", bound=TransactionLog[Any])
 
@@ -88,8 +84,6 @@ class TransactionAccess(DatabaseAccess, Generic[L]):
 
     def schema(self) -> StructType:
         """Return the columns as they are now; see TableAccess."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         return from_arrow_schema(self._schema())
 
     @abstractmethod

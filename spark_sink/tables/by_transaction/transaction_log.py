@@ -4,15 +4,16 @@ The transaction locks the pipeline's row, which names its owner and states the l
 tables. So a former owner commits nothing more, and an epoch that is there is not written again.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from slackwater.spark_sink.errors import DatabaseError
 from slackwater.spark_sink.output.commit_log import taken_over_error
@@ -22,10 +23,6 @@ from slackwater.spark_sink.tables.by_transaction.names import TableAddress
 from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, properties_in
 from slackwater.timestamp import datetime_to_rfc3339
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 MARKS: Final = "_slackwater"
 CHUNKS: Final = "_slackwater_chunks"

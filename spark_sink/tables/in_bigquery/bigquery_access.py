@@ -1,19 +1,22 @@
 """A managed table in BigQuery: a typed changelog, or a mirror."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from google.cloud import bigquery
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.schema import fields_of, schema_of, with_fields
+from slackwater.spark_sink.output.row_range import RowRange
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.database_access import DatabaseAccess
 from slackwater.spark_sink.tables.in_bigquery.changelog_views import MARKS, cut
@@ -40,13 +43,6 @@ from slackwater.spark_sink.tables.table_changes import (
     MissingColumn,
 )
 from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
-
-if TYPE_CHECKING:
-    from google.cloud import bigquery
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from slackwater.spark_sink.output.row_range import RowRange
 
 # Rows are merged at once; after days the rest of their commit may be gone.
 _DAY_MS: Final = 24 * 3_600_000
@@ -106,8 +102,6 @@ class BigQueryAccess(DatabaseAccess):
 
     def schema(self) -> StructType:
         """Return the columns as they are now; see TableAccess."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         # Whoever made the table may have died before it made this.
         self._make_cut()
         return from_arrow_schema(schema_of(self._existing().schema))
@@ -135,8 +129,6 @@ class BigQueryAccess(DatabaseAccess):
 
     def _asked(self, properties: Mapping[str, str], columns: Collection[str]) -> dict[str, Any]:
         """Return the properties of a new table with columns that settings ask for."""
-        from google.cloud import bigquery
-
         layout = table_layout(properties, are_merged=self._log.are_merged)
         asked: dict[str, Any] = {"labels": dict(layout.labels)}
         if clustered := [name for name in layout.cluster_by if name in columns]:
@@ -205,8 +197,6 @@ class BigQueryAccess(DatabaseAccess):
 
     def _stage(self, rows: pa.Table) -> StagedRows:
         """Append rows to the table for rows of their columns on their way to this one."""
-        from google.cloud import bigquery
-
         fields = fields_of(marked(rows.slice(0, 0), StagedRows("", "", 0, 0)).schema)
         shape = json.dumps([field.to_api_repr() for field in fields]).encode()
         name = f"_staged_{self._name}_{hashlib.sha256(shape).hexdigest()[:8]}"

@@ -4,8 +4,6 @@ These are those of its write mode "append-only": a row for each change, two for 
 STRUCT datastream_metadata (Datastream's documentation, "BigQuery destination").
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import replace

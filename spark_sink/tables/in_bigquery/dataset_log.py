@@ -7,17 +7,17 @@ row that is shown last. Mirrors that are consistent each by itself have their ch
 commit, which has that row alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from multiprocessing.pool import ThreadPool
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from google.cloud import bigquery
+from pyspark.sql import DataFrame
 
 from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.formats import PARQUET
@@ -42,10 +42,6 @@ from slackwater.spark_sink.tables.in_bigquery.merge import (
 )
 from slackwater.spark_sink.tables.in_bigquery.mirroring import Mirroring
 from slackwater.timestamp import datetime_to_rfc3339, datetime_to_us
-
-if TYPE_CHECKING:
-    from google.cloud import bigquery
-    from pyspark.sql import DataFrame
 
 # Beside PIPELINE_PROPERTY.
 CONSISTENCY_PROPERTY: Final = "slackwater.consistency"

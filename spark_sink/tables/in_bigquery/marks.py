@@ -6,8 +6,6 @@ BigQuery reads a table as of a time of its own, not of Spanner's. So the row tha
 changes is looked at as of several times, until one transaction alone lies between two of them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

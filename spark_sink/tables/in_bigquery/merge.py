@@ -3,8 +3,6 @@
 BigQuery's documentation: "MERGE statement", "Multi-statement transactions".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +68,7 @@ class TableMerge(MirrorMerge):
     not_matched: ClassVar[str] = "WHEN NOT MATCHED BY TARGET"
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> TableMerge:
+    def from_json(cls, fields: Mapping[str, Any]) -> "TableMerge":
         """Return the merge of which asdict() has made fields."""
         staged = fields["staged"]
         return cls(**{**fields, "staged": None if staged is None else StagedRows(**staged)})

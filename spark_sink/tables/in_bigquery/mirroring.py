@@ -1,7 +1,5 @@
 """Mirrors in BigQuery: changed all by one transaction, or each table by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -1,7 +1,5 @@
 """The properties of new tables in BigQuery: labels, partitions and clustering."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

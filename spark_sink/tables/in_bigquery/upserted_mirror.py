@@ -4,15 +4,15 @@ Rows of a request are seen at once, before the epoch's commit: each table goes o
 watermark in the table of marks says up to when all of them are complete.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.cloud import bigquery
+from google.cloud.bigquery.table import PrimaryKey, TableConstraints
 
 from slackwater.spark_sink.errors import BigQueryError
 from slackwater.spark_sink.output.bigquery.upsert_stream import CHANGE_TYPE
@@ -23,9 +23,6 @@ from slackwater.spark_sink.tables.in_bigquery.mirroring import require_primary_k
 from slackwater.spark_sink.tables.row_merges.merged_rows import places
 from slackwater.spark_sink.tables.row_merges.row_changes import IS_DELETED, IS_WHOLE
 from slackwater.spark_sink.tables.table_changes import MergePolicy
-
-if TYPE_CHECKING:
-    from google.cloud import bigquery
 
 _REMEDY: Final = "Name another dataset, and set sink.consistency to transaction"
 
@@ -50,9 +47,9 @@ class UpsertedMirror(BigQueryAccess):
             self._dataset.set_staleness(self._name, self._staleness)
         return super().take_over()
 
-    def _layout(self, fields: Sequence[bigquery.SchemaField], key: Sequence[str]) -> dict[str, Any]:
-        from google.cloud.bigquery.table import PrimaryKey, TableConstraints
-
+    def _layout(
+        self, fields: "Sequence[bigquery.SchemaField]", key: Sequence[str]
+    ) -> dict[str, Any]:
         types = {field.name: field.field_type for field in fields}
         require_primary_key(self._id, {name: types[name] for name in key})
         return {

@@ -1,7 +1,5 @@
 """Where a DuckLake is: its catalog, and the folder or bucket with its files."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

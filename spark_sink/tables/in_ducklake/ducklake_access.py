@@ -1,10 +1,10 @@
 """A managed table in a DuckLake: a mirror, or a typed changelog."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type
 
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.tables.by_transaction.names import digest, identifier
@@ -98,9 +98,6 @@ class DuckLakeAccess(TransactionAccess[DuckLakeLog]):
 
 def _is_known(field: pa.Field) -> bool:
     """Return whether Spark has the type of a column."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_type
-
     try:
         from_arrow_type(field.type)
     except PySparkException:

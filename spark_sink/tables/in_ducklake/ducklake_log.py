@@ -1,7 +1,5 @@
 """The epochs of one pipeline in a DuckLake."""
 
-from __future__ import annotations
-
 import math
 import time
 import uuid

@@ -1,16 +1,16 @@
 """A DuckLake, through DuckDB in this process."""
 
-from __future__ import annotations
-
 import importlib.resources
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import duckdb
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
 from slackwater.spark_sink.errors import DuckLakeError, PublishError
 from slackwater.spark_sink.tables.by_transaction.names import literal
@@ -19,9 +19,6 @@ from slackwater.spark_sink.tables.in_ducklake.address import LakeAddress
 from slackwater.spark_sink.tables.in_ducklake.lake_files import ROOT, LakeFiles
 from slackwater.spark_sink.tables.in_postgresql.address import connection_url
 from slackwater.spark_sink.tables.in_postgresql.database import REFUSED
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 # What does not fit is written to the folder for temporary files.
 _MEMORY_MAX: Final = "1GB"
@@ -129,8 +126,6 @@ class Lake(SqlDatabase):
             return connection.execute(f"SELECT * FROM {table} LIMIT 0").to_arrow_table().schema
 
     def _driver_error(self) -> type[Exception]:
-        import duckdb
-
         return duckdb.Error
 
     def _translated(self, error: Any) -> DuckLakeError | PublishError:
@@ -181,8 +176,6 @@ class Lake(SqlDatabase):
 
     def _loaded(self) -> DuckDBPyConnection:
         """Return DuckDB with what it needs to reach the lake."""
-        import duckdb
-
         self._spilled = tempfile.TemporaryDirectory(prefix="slackwater-")
         connection = duckdb.connect(
             config={
@@ -240,8 +233,6 @@ def _is_refused(error: Exception, message: str) -> bool:
 
     What the catalog's server or the files' store fails at has any class, and says so.
     """
-    import duckdb
-
     staying = (
         duckdb.BinderException,
         duckdb.CatalogException,

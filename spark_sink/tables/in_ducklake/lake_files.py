@@ -1,7 +1,5 @@
 """The files of a DuckLake, as DuckDB reads and writes them."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The URL of a PostgreSQL database."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit

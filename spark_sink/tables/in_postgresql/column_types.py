@@ -1,7 +1,5 @@
 """The types of columns, between Arrow and PostgreSQL."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """The partitions of a typed changelog: one for each hour, day, month or year of its commits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

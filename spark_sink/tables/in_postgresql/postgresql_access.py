@@ -1,7 +1,5 @@
 """A managed table in PostgreSQL: a mirror, or a typed changelog."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final

@@ -1,7 +1,5 @@
 """The epochs of one pipeline in a PostgreSQL database."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime

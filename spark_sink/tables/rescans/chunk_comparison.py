@@ -1,12 +1,11 @@
 """Comparison of a table's rows in a range of keys with those of its mirror, at one cut."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from slackwater.column_types import element_type
@@ -17,9 +16,6 @@ from slackwater.spark_sink.sql.key_ranges import SortOrder, range_condition
 from slackwater.spark_sink.sql.quoting import identifier
 from slackwater.spark_sink.tables.mirror_table import conformed
 from slackwater.spark_sink.tables.row_merges.corrections import differences, typed_rows, vanished
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 # So many more rows of the mirror than of its table are read at once.
 _MORE_ROWS: Final = 1_000

@@ -6,8 +6,6 @@ merge an epoch, can't correct rows either. The range is compared again after it,
 differs.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime

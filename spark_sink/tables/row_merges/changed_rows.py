@@ -1,7 +1,5 @@
 """The rows that a merge changes, before and after (Delta's protocol, "Change Data Files")."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The corrections that make a mirror equal to its table in a range of keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -5,8 +5,6 @@ rows (Delta's protocol, "Deletion Vectors"; Iceberg's specification, "Position D
 the changed rows go to a new file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 

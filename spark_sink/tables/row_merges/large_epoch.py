@@ -3,10 +3,10 @@
 It holds one row for each key that the epoch changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from slackwater.spark_sink.sql.columns import Column
 from slackwater.spark_sink.sql.quoting import identifier, literal
@@ -16,9 +16,6 @@ from slackwater.spark_sink.tables.row_merges.row_changes import (
     IS_DELETED,
     IS_WHOLE,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def changed_rows(
@@ -31,8 +28,6 @@ def changed_rows(
         columns: the columns of their rows, which the table has.
         targets: the same, under the table's names.
     """
-    from pyspark.sql import functions as F
-
     pairs = list(zip(columns, targets, strict=True))
     values = (F.col(f"row.{identifier(c.name)}").alias(target.name) for c, target in pairs)
     changed = (

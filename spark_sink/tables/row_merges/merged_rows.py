@@ -1,7 +1,5 @@
 """A table's rows after a merge, in Arrow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

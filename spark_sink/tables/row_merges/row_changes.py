@@ -3,8 +3,6 @@
 The rules are those of sql.latest_changes, which expresses them in Spark SQL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

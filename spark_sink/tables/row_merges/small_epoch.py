@@ -1,7 +1,5 @@
 """A small epoch on the driver, in Arrow: a job of Spark's would take too long for a few rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

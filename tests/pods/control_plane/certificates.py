@@ -1,7 +1,5 @@
 """Certificates of a cluster: its authority, its API server and those who use it."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import itertools

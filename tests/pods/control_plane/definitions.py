@@ -1,7 +1,5 @@
 """Definitions of the kinds that operators bring, from the operators' own Go modules."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

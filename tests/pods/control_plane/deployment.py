@@ -1,7 +1,5 @@
 """The chart on Kubernetes' control plane, with its pods on the stand-in kubelet."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress

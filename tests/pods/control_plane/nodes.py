@@ -1,7 +1,5 @@
 """Nodes that run nothing: each reports its pods as its kubelet would, with a kubelet's rights."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

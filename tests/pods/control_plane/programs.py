@@ -3,8 +3,6 @@
 go.mod and go.sum beside this file name every module and its checksum.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Starts the control plane, and ends it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

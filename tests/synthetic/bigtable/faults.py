@@ -3,8 +3,6 @@
 Replication that stands still is in the history: see its stalls.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

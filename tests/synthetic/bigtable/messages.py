@@ -4,8 +4,6 @@ Read from the descriptions of the protocol buffers. The service's own limit of a
 documented; here it is an argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 It is the simplest that is right, to compare others with: one step after the other, without threads.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

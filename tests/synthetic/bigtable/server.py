@@ -1,23 +1,20 @@
 """The service behind gRPC, in a thread or in a process of its own."""
 
-from __future__ import annotations
-
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 
 from tests.synthetic.bigtable.history import History
 from tests.synthetic.bigtable.messages import table_with_stream
 from tests.synthetic.bigtable.service import TABLE, BigtableService, Disturbance
-from tests.synthetic.grpc_over_h2 import GrpcServer, Stream, Unary
+from tests.synthetic.grpc_over_h2 import GrpcServer, Stream, Unary, in_a_process
 
 # Long enough that few messages go out alone when changes come by the thousand a second.
 _DELAY_US = 20_000
 
 
-class SyntheticBigtable:
+class SyntheticBigtable(GrpcServer):
     """`with SyntheticBigtable(history) as server: ... server.host`.
 
     Args:
@@ -38,19 +35,7 @@ class SyntheticBigtable:
             "PingAndWarm": lambda request: b"",
             "GetTable": lambda request: table_with_stream(TABLE),
         }
-        self._server = GrpcServer(unary, streams)
-
-    @property
-    def host(self) -> str:
-        """Host and port."""
-        return self._server.host
-
-    def __enter__(self) -> SyntheticBigtable:
-        self._server.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.stop()
+        super().__init__(unary, streams)
 
 
 def live_service(history: History, faults: Disturbance | None = None) -> BigtableService:
@@ -63,33 +48,19 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-@contextmanager
 def bigtable_process(
     make: Callable[[], History], faults: Disturbance | None = None
-) -> Iterator[str]:
+) -> AbstractContextManager[str]:
     """The server in a process of its own, which outlives the pipelines of a test; its host.
 
     Args:
         make: returns the history there, which may be too large to send.
         faults: break calls.
     """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(make, faults, theirs), daemon=True)
-    process.start()
-    # Or nobody would notice that the process has died.
-    theirs.close()
-    try:
-        yield ours.recv()
-    finally:
-        ours.send(None)
-        process.join(10)
-        process.kill()
+    return in_a_process(partial(_server, make, faults))
 
 
-def _serve(make: Callable[[], History], faults: Disturbance | None, pipe: Any) -> None:
+def _server(make: Callable[[], History], faults: Disturbance | None) -> SyntheticBigtable:
     service = live_service(make(), faults)
     service.encode_all()
-    with SyntheticBigtable(service) as server:
-        pipe.send(server.host)
-        pipe.recv()
+    return SyntheticBigtable(service)

@@ -12,8 +12,6 @@ What those leave open is decided here:
   that one of its parents had not been sent yet.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

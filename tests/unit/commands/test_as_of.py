@@ -1,7 +1,5 @@
 """What `slackwater as-of` prints, and which questions it refuses."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A start with an archive of the JVM's classes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

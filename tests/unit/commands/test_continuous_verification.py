@@ -1,7 +1,5 @@
 """A round of `verify --continuous` over some of a pipeline's tables."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from pathlib import Path

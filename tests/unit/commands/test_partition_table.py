@@ -1,7 +1,5 @@
 """The table of partitions on a terminal: of a lineage 80 columns, of Bigtable's with whole keys."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`status` of a pipeline that has not started, that died, or that has run for long."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is made is its user's alone, unless the settings say otherwise."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

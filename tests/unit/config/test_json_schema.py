@@ -1,7 +1,5 @@
 """The JSON schema by which an editor completes and checks a settings file."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

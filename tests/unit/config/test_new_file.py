@@ -1,7 +1,5 @@
 """What `slackwater init` writes is a valid settings file that says what was chosen."""
 
-from __future__ import annotations
-
 import io
 import sys
 from dataclasses import replace

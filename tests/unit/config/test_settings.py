@@ -1,7 +1,5 @@
 """The settings: file and environment, checked as a whole, every problem named at once."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from os.path import abspath

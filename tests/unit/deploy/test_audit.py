@@ -1,7 +1,5 @@
 """`make audit` shows something, or fails."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

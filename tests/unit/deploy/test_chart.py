@@ -1,7 +1,5 @@
 """The Helm chart renders to valid manifests, and names only what the program has."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the chart's pods may do, and which pods its selectors select."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from pathlib import PurePath

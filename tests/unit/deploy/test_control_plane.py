@@ -1,7 +1,5 @@
 """Kubernetes' own programs for the long proofs: what they are built from, and with what."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files in deploy/ name only what the program has; the chart has tests of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """The image's entry point, with programs in the place of Java's and Spark's that show how they
 were called."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which version of cgroups limits the pods' memory, and what its files say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

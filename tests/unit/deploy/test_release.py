@@ -1,7 +1,5 @@
 """A release: what it refuses, its notes, and what is in its packages; the image has a proof."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tarfile

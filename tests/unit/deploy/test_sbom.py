@@ -1,7 +1,5 @@
 """The bill of materials of the image: what deploy/sbom.py adds to what cyclonedx-py says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The stand-in for Kubernetes' API: what the chart's Role allows on it, and how it selects."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.pods.api_server import Cluster, Request

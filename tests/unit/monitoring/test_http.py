@@ -1,7 +1,5 @@
 """The HTTP server on a real socket: whoever connects, probes are answered and little is logged."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json

@@ -1,7 +1,5 @@
 """What `run` shows on a terminal: a bar for a scan and for catching up, and the last epochs."""
 
-from __future__ import annotations
-
 from io import StringIO
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """The histogram to which values are added with their counts, and the gauges of a status."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from slackwater.monitoring.metrics import StatusCollector, WeightedHistogram

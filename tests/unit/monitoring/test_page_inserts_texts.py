@@ -1,7 +1,5 @@
 """The page shows names of tables and tokens as texts: markup in them stays text."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

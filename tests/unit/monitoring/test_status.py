@@ -1,7 +1,5 @@
 """Whether a pipeline is ready, and what its status shows, without a store or a clock."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The status of a pipeline in an outage of Spanner's: right at once, and with the true reason."""
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """docs/security.md judges the jars that are installed, and not others."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What docs/bigquery.md says of costs follows from the statements of an epoch, and a list price."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

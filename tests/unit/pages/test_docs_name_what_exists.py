@@ -1,7 +1,5 @@
 """The pages that describe the code name what is in it, so that they can't go stale unnoticed."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

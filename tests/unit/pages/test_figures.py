@@ -1,7 +1,5 @@
 """Each figure in README.md and docs/ has something that shows it, in tests/support/figures.py."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Each example of settings, in a page or a file, is one that the program takes."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each promise of README.md stands there and has its tests, in tests/support/promises.py."""
 
-from __future__ import annotations
-
 import re
 
 from tests.support.promises import ELSEWHERE, README

@@ -3,8 +3,6 @@
 `python -m tests.proofs.pubsub_kills` sends every change through kills.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from google.pubsub_v1.types import PubsubMessage

@@ -1,7 +1,5 @@
 """The reference of the source's options has what the program takes."""
 
-from __future__ import annotations
-
 from slackwater.scheduler.source_settings import NotebookOptions
 from tests.support.reference_page import reference_page
 

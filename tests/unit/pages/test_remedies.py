@@ -1,7 +1,5 @@
 """Each command that a message or a page tells a user to run is carried out by a test."""
 
-from __future__ import annotations
-
 import re
 
 import typer

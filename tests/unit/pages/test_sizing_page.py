@@ -3,8 +3,6 @@
 `python -m tests.proofs.object_requests` compares the counts with those of a store.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support import sizing_page

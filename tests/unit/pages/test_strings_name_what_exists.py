@@ -1,7 +1,5 @@
 """Code in strings, and modules named in them, are seen by no import and no type checker."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a running pipeline is warned of: decisions without a clock or a store."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Does a pipeline keep up? One answer from measured rates, for status, page, log and metrics."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

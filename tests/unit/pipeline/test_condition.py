@@ -1,7 +1,5 @@
 """What a pipeline does instead of running comes before how fast it is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an operator and a signal desire together, with a store in memory."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator

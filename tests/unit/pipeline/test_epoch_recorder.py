@@ -1,7 +1,5 @@
 """Committed epochs are recorded once each, from Spark's progress, in a store on a file."""
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The reason of a failure is its cause, in whatever texts of Spark, Java and Python it comes."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.pipeline.disks import Disk, advice, disks_of

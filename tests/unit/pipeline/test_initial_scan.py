@@ -1,7 +1,5 @@
 """An initial scan is left and gone on with, without Spark, Spanner or a store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any

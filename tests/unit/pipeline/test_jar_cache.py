@@ -1,7 +1,5 @@
 """Processes that start at once on a fresh machine fetch Spark's jars one after the other."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Java's version as the program itself tells it, and where it is looked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Ivy's lines are shown only if the JVM does not start; all others always."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A callback left from a former ownership of the same process makes nothing visible."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables that are new to a change stream."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Jars from a Maven repository are those that were tested, or Spark does not start with them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

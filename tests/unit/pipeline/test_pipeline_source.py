@@ -1,7 +1,5 @@
 """The end of a pipeline that begins with an initial scan, and the columns of its source."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.pipeline.source import end_after_scan, of_new_types

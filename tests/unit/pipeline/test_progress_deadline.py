@@ -1,7 +1,5 @@
 """An epoch that makes no progress is noticed, whatever hangs; one that does is left alone."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Hashable

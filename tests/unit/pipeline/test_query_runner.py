@@ -1,7 +1,5 @@
 """A query is watched, drained, paused, stopped and tried again, without Spark and in no time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Restored parts: the output ends up with each epoch once, or an operator is asked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What an operator may accept after a loss, and what would write records twice or leave any out."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.errors import RecoveryError

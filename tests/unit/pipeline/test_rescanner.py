@@ -1,7 +1,5 @@
 """What becomes of a chunk that can't be read."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

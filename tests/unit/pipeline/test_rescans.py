@@ -1,7 +1,5 @@
 """What a rescan decides: what differs, what an epoch does after it, how far it has come."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

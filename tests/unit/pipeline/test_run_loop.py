@@ -1,7 +1,5 @@
 """A pipeline is owned, started, paused, failed and left, without Spark and in no time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Spanner's clock as it is shown: it goes on while Spanner is away, and says for how long it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.pipeline.spanner_clock import SpannerClock

@@ -1,7 +1,5 @@
 """What a pipeline does whose Spark is of no use any more, without Spark and in no time."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Spark's settings for a driver in a pod."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

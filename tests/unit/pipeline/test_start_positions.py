@@ -1,7 +1,5 @@
 """Where the positions of a table of Bigtable's come from when a query starts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

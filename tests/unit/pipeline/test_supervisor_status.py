@@ -1,7 +1,5 @@
 """What a supervisor says of its Spark and of its standing by, without a Spark."""
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The table of a pipeline's states: complete where the world decides, and closed elsewhere."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.pipeline.transitions import (

@@ -1,7 +1,5 @@
 """Decoding by column gives what decoding one by one gives, whatever the messages look like."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Changes of a change stream decoded by column are those that the generated classes give."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The rules of positions: whatever Bigtable closes, each key has one."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Changes of a table of Bigtable's as data change records: the listed cells, and no others."""
 
-from __future__ import annotations
-
 import json
 import struct
 from base64 import b64decode

@@ -1,7 +1,5 @@
 """The properties of a change stream, read from the texts of the information schema."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.reader.change_stream import Dialect

@@ -1,7 +1,5 @@
 """Google's credentials reach the endpoint with each request, over TLS only."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a query may not return, and what is handed on once."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.reader.decode.arrow import data_columns

@@ -1,7 +1,5 @@
 """A call's messages come as grpcio's own iterator gives them, however the call ends."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Fields that Spanner adds or moves are decoded right; what can't be decoded is a clear error."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The meaning of a failed call for the user, by Spanner's code and message."""
 
-from __future__ import annotations
-
 import grpc
 import pytest
 from google.api_core.exceptions import GoogleAPICallError, InvalidArgument, NotFound, OutOfRange

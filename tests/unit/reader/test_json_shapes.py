@@ -1,7 +1,5 @@
 """Records with the shape of others become what a parser makes of them, and no others are taken."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 `python -m tests.faults.messages` decodes tens of thousands of such messages.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tests.faults.messages import BY_COLUMN, run

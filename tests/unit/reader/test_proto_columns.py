@@ -1,7 +1,5 @@
 """With mutable key ranges, too, decoding by column gives what decoding one by one gives."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Rows of partition_mode MUTABLE_KEY_RANGE give what the other mode gives for the same change."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How long one query may be, with mutable key ranges."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Which read functions stand for a stream with one for each placement, from their names."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.reader.change_stream import Dialect, PartitionMode

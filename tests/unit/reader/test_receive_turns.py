@@ -1,7 +1,5 @@
 """Taking turns costs little: for a thread that waits for a silent stream, and for one alone."""
 
-from __future__ import annotations
-
 import threading
 import time
 

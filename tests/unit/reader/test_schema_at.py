@@ -1,7 +1,5 @@
 """What was created in a span, by what the schema was at some times."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What DDL statements say of names that belong to other tables and columns afterwards."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

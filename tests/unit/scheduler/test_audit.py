@@ -1,7 +1,5 @@
 """The audit: whole epochs pass, and whatever is missing, doubled or misplaced is found."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

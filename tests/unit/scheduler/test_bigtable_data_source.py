@@ -1,7 +1,5 @@
 """The source of a table of Bigtable's where a notebook can't use it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

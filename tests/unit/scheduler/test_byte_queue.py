@@ -1,7 +1,5 @@
 """A byte queue bounds the bytes that wait in it, and stops its senders without a receiver."""
 
-from __future__ import annotations
-
 import threading
 import time
 

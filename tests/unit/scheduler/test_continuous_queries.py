@@ -1,7 +1,5 @@
 """A task takes its records from the reader process, and asks Spanner for all that it has not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa

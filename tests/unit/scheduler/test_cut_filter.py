@@ -1,7 +1,5 @@
 """Auditing by column finds what auditing one by one finds; the cut is kept both ways."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Directed reads are checked before Spanner sees them, and mean the same afterwards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The arithmetic of low watermarks: no record on a boundary, none left out, none twice."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An epoch ends ahead of the clock by what its tasks take to begin, and no task reads too early."""
 
-from __future__ import annotations
-
 import time
 
 from hypothesis import given

@@ -2,8 +2,6 @@
 because they are too short for what each of them costs.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

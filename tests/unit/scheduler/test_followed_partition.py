@@ -1,7 +1,5 @@
 """A followed partition gives out each record once, and only when no more will come."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from random import Random

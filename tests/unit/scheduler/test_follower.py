@@ -1,7 +1,5 @@
 """The follower keeps queries open, and gives out only what it can show to be complete."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import defaultdict

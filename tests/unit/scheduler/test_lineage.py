@@ -1,7 +1,5 @@
 """The lineage rules one by one; tests/simulation drives them together over random histories."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from slackwater.reader.records import (

@@ -1,7 +1,5 @@
 """The audit of moves of keys; tests/simulation holds it against random histories."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from slackwater.reader.records import PartitionEventRecord

@@ -1,7 +1,5 @@
 """The planner follows the partition mode that the change stream has, also when it changes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A plan gives every root partition to one task, and balances the tasks by recent records."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

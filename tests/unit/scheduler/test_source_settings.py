@@ -1,7 +1,5 @@
 """A setting of the source is the same in YAML, in a notebook and where it acts."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """A new pipeline's start, over a source that is neither Spanner nor a simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """What Spark is told about the epochs of a query, in the orders in which it asks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

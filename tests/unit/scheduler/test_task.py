@@ -1,7 +1,5 @@
 """A task reads its partitions at the same time, children after all parents, within bounds."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +51,7 @@ def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
 
 
 class ScriptedQuery(QuietQuery):
-    def __init__(self, records: Sequence[ChangeRecord], stream: ScriptedStream) -> None:
+    def __init__(self, records: Sequence[ChangeRecord], stream: "ScriptedStream") -> None:
         self._records = records
         self._stream = stream
         self.cancelled = threading.Event()

@@ -1,7 +1,5 @@
 """A task reads partitions with mutable key ranges: new ones when announced, ends inclusive."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

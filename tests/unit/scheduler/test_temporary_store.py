@@ -1,7 +1,5 @@
 """The one store that the queries of a checkpoint have, under the name that each has for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """After a task, a worker's collections of garbage look at nothing that it has loaded."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Workers leave out the archives of the PySpark that is installed, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

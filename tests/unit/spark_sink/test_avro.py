@@ -1,7 +1,5 @@
 """Avro says what the JSON of the same envelope says, in types, and any version reads another."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Records are kept if they change one of the columns that filter.when_changed names."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

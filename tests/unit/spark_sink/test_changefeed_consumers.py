@@ -4,8 +4,6 @@ The parser is written for the messages in the documentation of CockroachDB's cha
 encoder's own tests, and refuses what those do not have.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Columns that are left out are gone, and what stays is as Spanner wrote it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files of dead letters: each is there once and whole, at whichever steps two processes meet."""
 
-from __future__ import annotations
-
 import itertools
 from contextlib import suppress
 

@@ -4,8 +4,6 @@ The parser is written for the sample in the documentation of Debezium's Spanner 
 refuses what that does not have.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping

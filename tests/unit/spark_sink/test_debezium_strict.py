@@ -3,8 +3,6 @@
 The connector's own classes made them (tests/support/debezium_connector.py).
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

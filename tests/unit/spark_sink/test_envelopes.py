@@ -1,7 +1,5 @@
 """Each envelope says of a change what its consumers expect."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

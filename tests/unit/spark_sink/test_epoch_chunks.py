@@ -1,7 +1,5 @@
 """Chunks of a scan in files: each is published once, and whole."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from contextlib import suppress

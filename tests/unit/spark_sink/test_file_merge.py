@@ -1,7 +1,5 @@
 """A merge leaves the rows of a model, whichever files it writes again and whichever it marks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Connectors of Hadoop come with the path that needs them, unless the user has his own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

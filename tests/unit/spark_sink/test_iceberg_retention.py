@@ -1,7 +1,5 @@
 """Which snapshots of an Iceberg table are not needed any more, and which metadata files."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

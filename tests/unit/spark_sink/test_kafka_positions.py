@@ -1,7 +1,5 @@
 """The rules by which each message is sent to Kafka once."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Maintenance runs beside the epochs, one round at a time, and a failure stops nothing."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime
 from types import SimpleNamespace

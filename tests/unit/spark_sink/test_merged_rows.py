@@ -1,7 +1,5 @@
 """Merging rows in Arrow does to each row what its change says."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

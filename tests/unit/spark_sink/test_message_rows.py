@@ -1,7 +1,5 @@
 """The hash by which messages are split does not depend on their form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sinks, envelopes and table formats are found by their modules, in any mode of the interpreter."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from abc import ABC, abstractmethod

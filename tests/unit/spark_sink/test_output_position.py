@@ -1,7 +1,5 @@
 """How far an output is written, from the last line of its watermark log and its commits."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Statistics of Parquet files in Delta's log: readers skip files by them."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 

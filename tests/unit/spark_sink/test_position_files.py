@@ -1,7 +1,5 @@
 """The source's positions beside an output: those that a commit names are there, and few others."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The text of a view: types, and names that could be mistaken for SQL."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.spark_sink.sql.rebuild_view import create_view

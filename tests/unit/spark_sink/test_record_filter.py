@@ -1,7 +1,5 @@
 """A filter keeps the same records and columns of a row and of an Arrow batch."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

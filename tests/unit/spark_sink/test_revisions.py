@@ -1,7 +1,5 @@
 """A schema that is there fits messages, or says what it lacks, or what no revision can change."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What is passed over when a range of keys is read has no row of the range."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

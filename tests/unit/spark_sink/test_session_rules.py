@@ -1,7 +1,5 @@
 """Settings of Spark that change what lands are refused when settings are loaded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The settings of the kinds of sinks, and what goes with which."""
 
-from __future__ import annotations
-
 from os.path import abspath
 from pathlib import Path
 from typing import Any

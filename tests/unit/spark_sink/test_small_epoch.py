@@ -1,7 +1,5 @@
 """Changes that the driver folds are those that a row goes through, and its values are typed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

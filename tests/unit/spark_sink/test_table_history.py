@@ -1,7 +1,5 @@
 """Which version of a mirror stands at a low watermark, whatever else is in its history."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

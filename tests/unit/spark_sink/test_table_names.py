@@ -1,7 +1,5 @@
 """What outputs call a table: a folder, a topic, a view."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The shapes of tables that an epoch's messages are made by."""
 
-from __future__ import annotations
-
 from slackwater.spark_sink.sql.table_shape import TableShape, learned_shapes
 
 A = TableShape(("y", "x"), {"x": "INT64", "y": "INT64"}, ("y",))

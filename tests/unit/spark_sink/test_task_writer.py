@@ -1,7 +1,5 @@
 """The files and counts of a task that writes what it reads."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -20,6 +18,7 @@ from slackwater.reader.schema import SCHEMA
 from slackwater.spark_sink.errors import PublishError
 from slackwater.spark_sink.filters.record_filter import ModType, RecordFilter
 from slackwater.spark_sink.output.file_writer import FileWriter
+from slackwater.spark_sink.output.preparation import Preparation
 from slackwater.spark_sink.output.staged_file import LocalFile
 from slackwater.spark_sink.output.task_writer import MESSAGE_OVERHEAD_BYTES, TaskWriter
 
@@ -48,11 +47,8 @@ def batches(some: Iterable[list[dict[str, Any]]]) -> list[pa.RecordBatch]:
 
 def written(writer: TaskWriter, read: Iterable[pa.RecordBatch]) -> tuple[list[str], dict[str, Any]]:
     """Return the files' names in the folder, and the counts, as another process hands them on."""
-    handed = [
-        row
-        for batch in TaskWriter.from_text(writer.to_text()).write(read)
-        for row in batch.to_pylist()
-    ]
+    in_task = TaskWriter.from_text(writer.to_text())
+    handed = [row for batch in in_task.write(read) for row in batch.to_pylist()]
     (counts,) = (json.loads(row["counts"]) for row in handed if row["counts"])
     assert handed[-1]["counts"]
     return [row["staged"] for row in handed[:-1]], counts
@@ -78,13 +74,13 @@ def test_files_hold_what_was_read_and_counts_say_so(
 ) -> None:
     folder = tmp_path_factory.mktemp("tasks")
     files = FileWriter(str(folder), {}, "part-", "parquet", partition_by, ".parquet")
-    writer = TaskWriter(
-        files,
+    preparation = Preparation(
         record_filter,
         has_date="date" in partition_by,
         distinct=("table_name",),
         has_message_bytes=True,
     )
+    writer = TaskWriter(files, preparation)
     names, counts = written(writer, batches(some))
     expected = [row for rows in some for row in rows]
     kept = [row for row in expected if record_filter.keeps(row)]
@@ -103,6 +99,7 @@ def test_files_hold_what_was_read_and_counts_say_so(
     assert counts == {
         "records": len(expected),
         "written": len(kept),
+        "rows": len(kept),
         "first_us": min(times, default=None),
         "last_us": max(times, default=None),
         "distinct": {"table_name": sorted({row["table_name"] for row in expected})},
@@ -120,11 +117,28 @@ def test_a_day_is_that_of_the_commit_in_utc(tmp_path: Path) -> None:
     (batch,) = batches([[{"commit_timestamp": late, "number_of_records_in_transaction": 1}]])
     folders = [
         row["folder"]
-        for rows in TaskWriter(files, has_date=True).write([batch])
+        for rows in TaskWriter(files, Preparation(has_date=True)).write([batch])
         for row in rows.to_pylist()
         if row["staged"]
     ]
     assert folders == ["date=2026-01-31"]
+
+
+def test_lines_of_json_are_as_spark_writes_them(tmp_path: Path) -> None:
+    row = {
+        "commit_timestamp": datetime(2026, 1, 31, 12, tzinfo=UTC),
+        "table_name": 'Üb"er',
+        "transaction_tag": None,
+        "number_of_records_in_transaction": 1,
+        "mods": [{"keys": "{}", "new_values": None, "old_values": ""}, None],
+    }
+    files = FileWriter(str(tmp_path), {}, "part-", "json", ("table_name",), ".json")
+    names, counts = written(TaskWriter(files), batches([[row]]))
+    assert counts["rows"] == 1
+    assert (tmp_path / names[0]).read_text() == (
+        '{"commit_timestamp":"2026-01-31T12:00:00.000000Z",'
+        '"mods":[{"keys":"{}","old_values":""},null],"number_of_records_in_transaction":1}\n'
+    )
 
 
 def test_a_worker_of_a_cluster_takes_the_umask_of_the_program_that_started_spark(

@@ -1,7 +1,5 @@
 """Partitions by commit timestamp: which there are, and which are removed."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The time at which mirrors in BigQuery were as of a low watermark, over random histories."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

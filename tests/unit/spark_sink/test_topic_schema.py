@@ -1,7 +1,5 @@
 """A topic's schema fits, or the refusal has the commands that let it; a message is of its bytes."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import replace

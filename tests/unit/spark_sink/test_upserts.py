@@ -1,7 +1,5 @@
 """The rows that a mirror replaces and deletes, and how they are written for BigQuery."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime

@@ -1,7 +1,5 @@
 """The topics that a pipeline has written to, as files that no process forgets."""
 
-from __future__ import annotations
-
 import pytest
 
 from slackwater.spark_sink.messaging.topics import WrittenTopics

@@ -1,7 +1,5 @@
 """What comparisons of mirrors, slice by slice and round and round, have proved."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The lines of `slackwater tail` in each format, without a change stream."""
 
-from __future__ import annotations
-
 import csv
 import json
 from typing import Any

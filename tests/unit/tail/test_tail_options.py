@@ -1,7 +1,5 @@
 """Options of `slackwater tail` that are refused before anything is connected to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

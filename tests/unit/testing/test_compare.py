@@ -1,7 +1,5 @@
 """The comparison with the truth finds what it is there to find."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

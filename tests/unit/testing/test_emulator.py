@@ -1,7 +1,5 @@
 """The emulator: where it is looked for, and the message when it is not installed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
