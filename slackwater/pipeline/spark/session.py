@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -90,6 +91,12 @@ _CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _WITHOUT_READLINK: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+# Without a file of checksums beside each of the checkpoint's, for which chmod is started, too. The
+# cached file system has them.
+_WITHOUT_CHECKSUMS: Final = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
 
 # Only clients with the application's secret may talk to Spark's processes. Spark makes a new one
 # for each, or reads it from a file, as docs/security.md explains.
@@ -321,6 +328,24 @@ def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
     if session.conf.get(_CHECKPOINT_FILES, None) is None and is_local(spark, checkpoint):
         session.conf.set(_CHECKPOINT_FILES, _WITHOUT_READLINK)
     return session
+
+
+@contextmanager
+def without_checksums(session: SparkSession) -> Iterator[None]:
+    """Have a query that starts inside write no checksums into a local checkpoint.
+
+    What this session writes into tables by Spark keeps those that it has: others' Spark takes a
+    file for damaged whose checksum is left from before.
+    """
+    is_local_one = session.conf.get(_CHECKPOINT_FILES, None) == _WITHOUT_READLINK
+    names = _WITHOUT_CHECKSUMS if is_local_one else {}
+    for name in names:
+        session.conf.set(name, names[name])
+    try:
+        yield
+    finally:
+        for name in names:
+            session.conf.unset(name)
 
 
 def register_source(session: SparkSession, source: type[DataSource]) -> None:
