@@ -169,5 +169,13 @@ def changes_in(changes: Iterable[SchemaChange], start_ns: int, end_ns: int) -> l
     return [one for one in changes if one.at_ns is not None and start_ns < one.at_ns <= end_ns]
 
 
+def is_unchanged(changes: Iterable[SchemaChange], since_ns: int, until_ns: int) -> bool:
+    """Return whether the schema at a time is that of an earlier one.
+
+    A change without a commit timestamp may have been committed by now.
+    """
+    return not any(one.at_ns is None or since_ns < one.at_ns <= until_ns for one in changes)
+
+
 def _before(change: SchemaChange, least_ns: int) -> int:
     return max((change.at_ns or 0) - NANOSECONDS_PER_MICROSECOND, least_ns)

@@ -360,7 +360,7 @@ class PipelineSupervisor:
             self._until_ns if self._mode.until_caught_up else None,
         )
         if isinstance(self._sink, CurrentRows):
-            return [SchemaWatch(source, self._sink, rescanner.note_reassigned), rescanner]
+            return [SchemaWatch(source, self._sink, rescanner.note_schema), rescanner]
         return [rescanner]
 
     def _query_runner(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
-from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
@@ -300,8 +300,8 @@ class ManagedTables(StagedByTasks, LoggedScans, ABC, Generic[T]):
             work: for one table.
             tables: the arguments for each.
         """
-        with ThreadPool(_TABLES_AT_ONCE) as pool:
-            return pool.starmap(work, tables)
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+            return list(pool.map(lambda arguments: work(*arguments), tables))
 
     def _table(self, spark: SparkSession, name: str) -> T:
         if name not in self._tables:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -16,7 +17,8 @@ from slackwater.config.settings import Settings
 from slackwater.pipeline.epochs import schema_watch
 from slackwater.pipeline.epochs.schema_watch import SchemaWatch
 from slackwater.pipeline.source import SourceHandle, check_omissions, connect
-from slackwater.reader.database.schema_changes import SchemaChange
+from slackwater.reader.database.change_stream_info import read_change_stream_info
+from slackwater.reader.database.schema_changes import SchemaChange, schema_changes
 from slackwater.reader.errors import ReaderError, UnavailableError, UnsupportedStreamError
 from slackwater.spark_sink.sink import RecreatedTables
 from slackwater.timestamp import datetime_to_us, ns_to_us, seconds_to_ns
@@ -37,15 +39,16 @@ class Told:
     def __init__(self) -> None:
         self.recreated = RecreatedTables()
         self.others: Mapping[str, int] = {}
+        self.is_unchanged = False
 
     def drop_recreated(self, recreated: RecreatedTables) -> None:
         self.recreated = recreated
 
     def watch(self, source: SourceHandle) -> SchemaWatch:
-        return SchemaWatch(source, self, self.note_reassigned)
+        return SchemaWatch(source, self, self.note_schema)
 
-    def note_reassigned(self, tables: Mapping[str, int]) -> None:
-        self.others = tables
+    def note_schema(self, reassigned: Mapping[str, int], *, is_unchanged: bool) -> None:
+        self.others, self.is_unchanged = reassigned, is_unchanged
 
 
 def spell_table(database: ChangingDatabase, statement: str) -> str:
@@ -151,6 +154,48 @@ def test_a_name_that_belongs_to_another_table_is_told_with_the_time(
         assert not told.recreated.columns
     watch.inspect(end_ns, later_ns)
     assert told.recreated == RecreatedTables()
+    source.connection.close()
+
+
+def test_the_schema_is_read_again_unless_it_is_that_of_the_epoch_published_before(
+    watching: Watching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = watching("ALL")
+    told = Told()
+    source = connect(settings_of(database, tmp_path, "mirror"))
+    watch = told.watch(source)
+    coming: list[SchemaChange] = []
+    read = Mock(wraps=read_change_stream_info)
+    monkeypatch.setattr(schema_watch, "read_change_stream_info", read)
+    monkeypatch.setattr(
+        schema_watch, "schema_changes", lambda of: [*(schema_changes(of) or ()), *coming]
+    )
+    now = database.clock.strong_read_timestamp_ns
+
+    def is_read(start_ns: int, end_ns: int) -> bool:
+        read.reset_mock()
+        watch.inspect(start_ns, end_ns)
+        assert told.is_unchanged != read.called
+        return read.called
+
+    first_ns, second_ns = now(), now()
+    assert is_read(first_ns, first_ns)
+    # Nothing was published so far, or something else.
+    assert is_read(first_ns, second_ns)
+    watch.published(first_ns - 1)
+    assert is_read(first_ns, second_ns)
+    watch.published(first_ns)
+    assert not is_read(first_ns, second_ns)
+    database.ddl("ALTER TABLE `T` ADD COLUMN `New` STRING(10)")
+    third_ns = now()
+    watch.published(second_ns)
+    # A replay, too.
+    assert is_read(second_ns, third_ns)
+    assert is_read(second_ns, third_ns)
+    watch.published(third_ns)
+    assert not is_read(third_ns, now())
+    coming.append(SchemaChange("CREATE TABLE X", None))
+    assert is_read(third_ns, now())
     source.connection.close()
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from slackwater.spark_sink.errors import PostgresqlError, PublishError
 from slackwater.spark_sink.output.disk_place import Disk
+from slackwater.spark_sink.tables.by_transaction.names import TableAddress
 from slackwater.spark_sink.tables.in_postgresql.database import Database
+from slackwater.spark_sink.tables.in_postgresql.postgresql_access import PostgresqlAccess
 from slackwater.spark_sink.tables.in_postgresql.postgresql_log import PostgresqlLog
 from slackwater.spark_sink.tables.table_changes import MergeId, MergePolicy
 from tests.support.epoch_rows import low_watermark
@@ -70,6 +72,24 @@ def test_what_the_database_refuses_is_named_and_nothing_of_the_epoch_is_there(
     assert refused.value.hint.startswith(hint)
     other.require_equal()
     mirror.require_equal()
+
+
+def test_a_row_that_changes_stays_on_its_page_for_which_no_index_is_written(
+    log: PostgresqlLog,
+) -> None:
+    mirror = MergedMirror(log, SCHEMA)
+    pages = f'SELECT "Id", (ctid::text::point)[0] FROM {mirror.access.name} ORDER BY "Id"'
+    policy = MergePolicy(are_kept=False)
+    rows = {n: ("whole", {"A": "a" * 100, "B": "b"}) for n in range(1_000)}
+    mirror.commit(latest_of(rows), COLUMNS, policy)
+    before = log.database.run(pages)
+    assert before[-1][1] > before[0][1]
+    some = {n: ("whole", {"A": "c" * 100, "B": "b"}) for n in range(0, 1_000, 20)}
+    mirror.commit(latest_of(some), COLUMNS, policy)
+    assert log.database.run(pages) == before
+    PostgresqlAccess(log, TableAddress(None, "own")).make(SCHEMA, {"fillfactor": "70"}, COLUMNS)
+    own = log.database.run("SELECT reloptions FROM pg_class WHERE relname = 'own'")
+    assert own == [(["fillfactor=70"],)]
 
 
 def test_an_epoch_may_change_tables_in_any_order_if_foreign_keys_are_deferred(

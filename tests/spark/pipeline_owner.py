@@ -39,7 +39,7 @@ class Owner:
         self.rescanner = Rescanner(spark, settings, self._source, store, held, self._sink)
         self._watches: list[EpochWatch] = [self.rescanner]
         if isinstance(self._sink, CurrentRows):
-            watch = SchemaWatch(self._source, self._sink, self.rescanner.note_reassigned)
+            watch = SchemaWatch(self._source, self._sink, self.rescanner.note_schema)
             self._watches.insert(0, watch)
 
     def epoch(self, number: int, *, dies: bool) -> None:

@@ -24,6 +24,7 @@ from slackwater.pipeline.spark.session import (
     require_rules,
     session_for_pipeline,
     stop_spark,
+    without_checksums,
 )
 from slackwater.pipeline.spark.shared import SharedSpark as PipelinesSpark
 from slackwater.spark_sink.sql.columns import Column
@@ -121,6 +122,26 @@ def test_a_local_checkpoint_is_written_without_readlink(
 ) -> None:
     assert manager(session, checkpoint) == SPARKS
     assert manager(session_for_pipeline(session, checkpoint), checkpoint) == OURS
+
+
+def test_a_local_checkpoint_has_no_checksums_and_what_the_session_writes_has_them(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    own = session_for_pipeline(session, checkpoint)
+    with without_checksums(own):
+        query = (
+            own.readStream.format("rate")
+            .load()
+            .writeStream.foreachBatch(lambda *_: None)
+            .start(checkpointLocation=checkpoint)
+        )
+        query.processAllAvailable()
+    query.stop()
+    assert list(Path(checkpoint, "commits").glob("0"))
+    assert not list(Path(checkpoint).rglob(".*.crc"))
+    own.range(1).write.json(str(tmp_path / "written"))
+    assert list(Path(tmp_path, "written").glob(".*.crc"))
 
 
 @pytest.mark.parametrize("checkpoint", ["hdfs://there/checkpoint", "gs://bucket/checkpoint"])

@@ -50,9 +50,14 @@ class NewTables:
         self._every_s = every_s
         self._seen: frozenset[str] | None = None
         self._looked_s = float("-inf")
+        self._has_looked = False
 
-    def request_new(self, end_ns: int) -> list[Rescan]:
+    def request_new(self, end_ns: int, *, is_unchanged: bool = False) -> list[Rescan]:
         """Return requests for tables that are new at the end of an epoch; they are recorded.
+
+        Args:
+            end_ns: the epoch's end.
+            is_unchanged: the schema is that of the last epoch for which this was called.
 
         Raises:
             LeaseLostError: another process owns the pipeline.
@@ -60,8 +65,9 @@ class NewTables:
             ReaderError: Spanner can't be read: an unchecked epoch may have a new table, which would
                 count as complete.
         """
-        if time.monotonic() - self._looked_s < self._every_s:
+        if time.monotonic() - self._looked_s < self._every_s or (is_unchanged and self._has_looked):
             return []
+        self._has_looked = False
         try:
             now = frozenset(table.name for table in self._tables_at(end_ns))
         except ReaderError as error:
@@ -75,12 +81,13 @@ class NewTables:
             self._seen = read_seen_tables(self._store, self._pipeline)
         before = self._first(now) if self._seen is None else self._seen
         if now == self._seen:
+            self._has_looked = True
             return []
         requests = [
             Rescan(self._pipeline, name, time.time_ns(), NEW_TABLE) for name in sorted(now - before)
         ]
         record_seen_tables(self._store, self._pipeline, now, requests, generation=self._generation)
-        self._seen = now
+        self._seen, self._has_looked = now, True
         for request in requests:
             _log.info("the change stream watches a new table", table=request.table)
         return requests

@@ -97,6 +97,7 @@ class Rescanner:
         self._last_tables: tuple[int | None, Sequence[Table]] = (None, ())
         self._listed: list[Rescan] | None = None
         self._reassigned: Mapping[str, int] = {}
+        self._is_unchanged = False
         # The low watermark of the last chunk of any table.
         self._last_at_ns = 0
         self._rows_max = FIRST_ROWS
@@ -105,13 +106,9 @@ class Rescanner:
         self._not_before_s = float("-inf")
         self._logged_s = float("-inf")
 
-    def note_reassigned(self, tables: Mapping[str, int]) -> None:
-        """Make the next inspection request tables that now have the names of other tables.
-
-        Args:
-            tables: by full name, the last time before that.
-        """
-        self._reassigned = tables
+    def note_schema(self, reassigned: Mapping[str, int], *, is_unchanged: bool) -> None:
+        """Make the next inspection request tables that have others' names; see NoteSchema."""
+        self._reassigned, self._is_unchanged = reassigned, is_unchanged
 
     def inspect(self, start_ns: int, end_ns: int) -> None:
         """Request new tables, whose output is not complete before they have been read.
@@ -122,7 +119,9 @@ class Rescanner:
             ReaderError: Spanner can't be read.
         """
         del start_ns
-        new = [] if self._new_tables is None else self._new_tables.request_new(end_ns)
+        new = []
+        if self._new_tables is not None:
+            new = self._new_tables.request_new(end_ns, is_unchanged=self._is_unchanged)
         if self._reassigned:
             self._request_reassigned(end_ns, {one.table for one in new})
         if new or self._listed is None:

@@ -2,13 +2,14 @@
 
 A dropped table or column leaves no change record, and neither do tables that exchange names, or an
 option by which the change stream leaves changes out. So Spanner is asked for the DDL statements
-that were committed in the epoch. If it does not list them, the information schema is read as of the
-epoch's end, and as of some times since its start.
+that were committed in the epoch. Without any since the last epoch, nothing else is read. If it does
+not list them, the information schema is read as of the epoch's end, and as of some times since its
+start.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 import structlog
 
@@ -26,6 +27,7 @@ from slackwater.reader.database.schema_changes import (
     CHANGES_KEPT_NS,
     SchemaChange,
     changes_in,
+    is_unchanged,
     reassigned_tables,
     recreated_columns,
     schema_changes,
@@ -44,27 +46,41 @@ _WAIT_S_MAX: Final = 60.0
 _WAIT_S: Final = 1.0
 
 
+class NoteSchema(Protocol):
+    """A function that is told of the schema of each epoch."""
+
+    def __call__(self, reassigned: Mapping[str, int], *, is_unchanged: bool) -> None:
+        """Take note of it.
+
+        Args:
+            reassigned: the tables that have others' names, each with the last time before that.
+            is_unchanged: the schema is that of the last epoch that was published.
+        """
+
+
 class SchemaWatch:
     """A watch that tells a sink of current rows which tables and columns were made again.
 
     Args:
         source: the change stream.
         sink: that is told.
-        note_reassigned: is told of such tables, each with the last time before it was made.
+        note_schema: is told of such tables, too.
     """
 
     def __init__(
         self,
         source: SourceHandle,
         sink: CurrentRows,
-        note_reassigned: Callable[[Mapping[str, int]], None],
+        note_schema: NoteSchema,
     ) -> None:
         self._source = source
         self._sink = sink
-        self._note_reassigned = note_reassigned
+        self._note_schema = note_schema
         self._last: SchemaAt | None = None
         self._warnings: set[str] = set()
         self._ask_after_s = float("-inf")
+        # Of the last epoch that was published after it was inspected here.
+        self._published_ns: int | None = None
 
     def inspect(self, start_ns: int, end_ns: int) -> None:
         """Inspect the schema's past in an epoch that is about to be published.
@@ -76,11 +92,18 @@ class SchemaWatch:
             UnsupportedStreamError: the change stream leaves changes out now.
             ReaderError: Spanner can't be read, or is about to rename tables.
         """
-        info = read_change_stream_info(self._source.connection)
-        refuse_omissions(self._source.options.change_stream.change_stream, info, has_run=True)
         changes = self._changes(start_ns)
+        is_same = (
+            changes is not None
+            and start_ns == self._published_ns
+            and is_unchanged(changes, start_ns, end_ns)
+        )
+        if not is_same:
+            info = read_change_stream_info(self._source.connection)
+            refuse_omissions(self._source.options.change_stream.change_stream, info, has_run=True)
         if changes is not None and not changes_in(changes, start_ns, end_ns):
             self._sink.drop_recreated(RecreatedTables())
+            self._note_schema({}, is_unchanged=is_same)
             return
         recreated = self._recreated(changes, start_ns, end_ns)
         self._sink.drop_recreated(
@@ -89,10 +112,11 @@ class SchemaWatch:
                 {column: ns_to_datetime(at_ns) for column, at_ns in recreated.columns.items()},
             )
         )
-        self._note_reassigned(recreated.tables)
+        self._note_schema(recreated.tables, is_unchanged=is_same)
 
     def published(self, end_ns: int) -> None:
-        """Do nothing: the sink was told before."""
+        """Note up to where the schema was looked at for good; a replay looks again."""
+        self._published_ns = end_ns
 
     def _changes(self, start_ns: int) -> Sequence[SchemaChange] | None:
         """Return the DDL statements since a time; None if Spanner does not list them.

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater.pipeline.epochs.writer import EpochWriter
 from slackwater.pipeline.spark.jvm import last_progress, recent_progress
+from slackwater.pipeline.spark.session import without_checksums
 
 _LAST_WRITE_S_MAX: Final = 10.0
 # Spark asks a source for its columns, and for offsets, in Python processes of their own, and gives
@@ -95,7 +96,7 @@ def start_query(spark: SparkSession, settings: QuerySettings, writer: EpochWrite
         settings: how to start it.
         writer: writes its epochs.
     """
-    with _STARTING:
+    with _STARTING, without_checksums(spark):
         changes = spark.readStream.format(settings.format).options(**settings.options).load()
         query = (
             changes.writeStream.foreachBatch(writer.write)

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -88,6 +89,12 @@ _CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _WITHOUT_READLINK: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+# Without a file of checksums beside each of the checkpoint's, for which chmod is started, too. The
+# cached file system has them.
+_WITHOUT_CHECKSUMS: Final = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
 
 # Only clients with the application's secret may talk to Spark's processes. Spark makes a new one
 # for each, or reads it from a file, as docs/security.md explains.
@@ -106,6 +113,12 @@ _SECRET_FILE: Final = f"{_SECRET}.file"
 _SECRET_FILES: Final = (f"{_SECRET}.executor.file", _SECRET_FILE)
 
 DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# What has run ten times as often as by default is compiled again, at more cost. That took a third
+# of the JVM's CPU until the first epoch, and most of it in the minutes after that.
+_COMPILED_LATER: Final = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=10000"
+    " -XX:Tier4CompileThreshold=100000 -XX:Tier4BackEdgeThreshold=400000"
+)
 
 
 def start_spark(
@@ -155,6 +168,7 @@ def start_spark(
         conf = _with_jars(jars, master, conf)
     if class_archive is not None:
         conf = _with_option(conf, _mapping(class_archive))
+    conf = _with_option(conf, _COMPILED_LATER)
     own |= _needed_to_run(master, conf) | {_UMASK: umask}
     conf = _with_secret(master, conf)
     values = joined({**_DEFAULTS, **_CLOSED, **own}, conf, there)
@@ -230,8 +244,8 @@ def _with_log_lines(conf: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _with_option(conf: Mapping[str, str], option: str) -> Mapping[str, str]:
-    """Return the settings with one more option of the driver's JVM."""
-    return {**conf, DRIVER_OPTIONS: f"{conf.get(DRIVER_OPTIONS, '')} {option}".strip()}
+    """Return the settings with more options of the driver's JVM, before the user's, which win."""
+    return {**conf, DRIVER_OPTIONS: f"{option} {conf.get(DRIVER_OPTIONS, '')}".strip()}
 
 
 def _needed_to_run(master: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -319,6 +333,24 @@ def session_for_pipeline(spark: SparkSession, checkpoint: str) -> SparkSession:
     if session.conf.get(_CHECKPOINT_FILES, None) is None and is_local(spark, checkpoint):
         session.conf.set(_CHECKPOINT_FILES, _WITHOUT_READLINK)
     return session
+
+
+@contextmanager
+def without_checksums(session: SparkSession) -> Iterator[None]:
+    """Have a query that starts inside write no checksums into a local checkpoint.
+
+    What this session writes into tables by Spark keeps those that it has: others' Spark takes a
+    file for damaged whose checksum is left from before.
+    """
+    is_local_one = session.conf.get(_CHECKPOINT_FILES, None) == _WITHOUT_READLINK
+    names = _WITHOUT_CHECKSUMS if is_local_one else {}
+    for name in names:
+        session.conf.set(name, names[name])
+    try:
+        yield
+    finally:
+        for name in names:
+            session.conf.unset(name)
 
 
 def register_source(session: SparkSession, source: type[DataSource]) -> None:

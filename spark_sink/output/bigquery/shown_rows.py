@@ -7,8 +7,8 @@ again changes nothing, so whoever finds the commit may do it.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing.pool import ThreadPool
 from typing import Any, Final
 
 from slackwater.spark_sink.errors import BigQueryError
@@ -100,8 +100,8 @@ class ShownRows(ABC):
             return
         change = ShownChange.from_bytes(file.content or b"")
         if len(change.extents) > 1:
-            with ThreadPool(_FLUSHES_AT_ONCE) as pool:
-                shown = pool.starmap(self._flush, [(part, file.name) for part in change.extents])
+            with ThreadPoolExecutor(_FLUSHES_AT_ONCE) as pool:
+                shown = list(pool.map(lambda part: self._flush(part, file.name), change.extents))
         else:
             shown = [self._flush(part, file.name) for part in change.extents]
         last = change.last

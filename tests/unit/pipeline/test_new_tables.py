@@ -48,3 +48,27 @@ def test_tables_that_come_after_the_stream_has_watched_none_are_new(
         *([], ["A", "B"], [], ["B"], [])
     ]
     assert requested("A", "B") == ["A", "B"]
+
+
+def test_tables_are_looked_for_in_an_unchanged_schema_only_until_that_has_succeeded(
+    orders_store: Store,
+) -> None:
+    lease = acquire_lease(orders_store, "orders", "owner", read_lease(orders_store, "orders"))
+    assert lease is not None
+    looks: list[int] = []
+
+    def tables_at(end_ns: int) -> Sequence[Table]:
+        looks.append(end_ns)
+        if end_ns == long_ago_ns:
+            raise UnavailableError("The versions are gone.")
+        return []
+
+    long_ago_ns, now_ns = time.time_ns() - seconds_to_ns(7_200), time.time_ns()
+    new = NewTables("orders", tables_at, orders_store, lease.generation, every_s=0.0)
+    for end_ns in (long_ago_ns, now_ns, now_ns):
+        new.request_new(end_ns, is_unchanged=True)
+    assert looks == [long_ago_ns, now_ns]
+    # In another schema they are, and so is after it.
+    new.request_new(long_ago_ns)
+    new.request_new(now_ns, is_unchanged=True)
+    assert looks[2:] == [long_ago_ns, now_ns]

@@ -40,6 +40,15 @@ def test_a_class_path_of_the_users_own_is_kept(monkeypatch: pytest.MonkeyPatch, 
     assert conf["spark.executor.extraClassPath"] == f"/opt/own/*:{jars}/*"
 
 
+def test_of_two_options_of_the_jvm_the_users_own_comes_last_and_wins(
+    monkeypatch: pytest.MonkeyPatch, jars: Path
+) -> None:
+    own = {session.DRIVER_OPTIONS: "-XX:Tier4InvocationThreshold=5000 -Xmx2g"}
+    options = started_with(monkeypatch, K8S, own, jars)[session.DRIVER_OPTIONS].split()
+    assert options[-2:] == own[session.DRIVER_OPTIONS].split()
+    assert "-XX:Tier4InvocationThreshold=50000" in options[:-2]
+
+
 def test_on_other_masters_spark_brings_the_jars_to_the_executors(
     monkeypatch: pytest.MonkeyPatch, jars: Path
 ) -> None:

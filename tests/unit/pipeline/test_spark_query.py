@@ -34,7 +34,7 @@ class FakeSpark:
     def readStream(self) -> FakeSpark:  # noqa: N802
         return self
 
-    writeStream = readStream  # noqa: N815
+    conf = writeStream = readStream  # noqa: N815
 
     def __getattr__(self, name: str) -> Callable[..., FakeSpark]:
         return lambda *_, **__: self

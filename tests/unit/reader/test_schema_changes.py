@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from slackwater.reader.database.schema_changes import (
     SchemaChange,
     changes_of,
+    is_unchanged,
     reassigned_tables,
     recreated_columns,
 )
@@ -107,3 +108,13 @@ def test_any_text_can_be_read(text: str) -> None:
     words = [word for word, _ in change.words[:5]]
     assert words == ["alter", "table", "a", "rename", "to"]
     assert change.dropped_column is None
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "is_same"),
+    [(None, False), (SECOND, True), (SECOND + 1, False), (2 * SECOND, False), (3 * SECOND, True)],
+)
+def test_a_schema_is_another_one_after_a_statement_since_then_or_one_that_may_be_committed(
+    at_ns: int | None, is_same: bool
+) -> None:
+    assert is_unchanged([SchemaChange("ANYTHING", at_ns)], SECOND, 2 * SECOND) is is_same
