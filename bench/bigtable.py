@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ from slackwater.reader.bigtable.partition_read import PartitionRead
 from slackwater.reader.bigtable.positions import Position, Read, reads_of, starting_at
 from slackwater.reader.bigtable.service import BigtableService
 from slackwater.reader.bigtable.table import BigtableTable
+from slackwater.reader.transport.receive_loop import receive_loops
 from slackwater.scheduler.tasks.byte_queue import ByteQueue
 from slackwater.testing.compare import freshness_seconds
 from slackwater.timestamp import format_rfc3339, us_to_ns
@@ -107,28 +108,32 @@ def ours(host: str, load: Load, ends_us: Sequence[int]) -> int:
     """Read epochs that end at these times into Arrow, and return the number of changes."""
     endpoint = plaintext(host)
     service = BigtableService(BigtableTable("project", "instance", "table", endpoint=endpoint))
-    service.reserve(_AT_ONCE)
     positions = starting_at(service.partitions(), load.start_us)
     rows = 0
 
-    def read(end_us: int, queue: ByteQueue[Changes], partition: Read) -> tuple[Position, ...]:
+    def read(
+        end_us: int, queue: ByteQueue[Changes], partition: Read, after: list[Position]
+    ) -> None:
         def deliver(changes: Changes) -> None:
             queue.put(changes, changes.size_bytes)
 
-        return PartitionRead(service, partition, end_us, 1_000, deliver).run().positions
+        after += PartitionRead(service, partition, end_us, 1_000, deliver).run().positions
 
     def rows_in(end_us: int, queue: ByteQueue[Changes]) -> int:
         return sum(batch.num_rows for batch in batches_of(queue, end_us))
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool, ThreadPoolExecutor(1) as receiver:
+    with ThreadPoolExecutor(1) as receiver:
         for end_us in ends_us:
             queue = ByteQueue[Changes](_QUEUE_BYTES)
             received = receiver.submit(rows_in, end_us, queue)
+            after: list[Position] = []
             try:
-                after = list(pool.map(partial(read, end_us, queue), reads_of(positions)))
+                with receive_loops(_AT_ONCE) as loops:
+                    for partition in reads_of(positions):
+                        loops.submit(read, end_us, queue, partition, after)
             finally:
                 queue.end()
-            positions = list(chain.from_iterable(after))
+            positions = after
             rows += received.result()
     service.close()
     return rows

@@ -33,6 +33,7 @@ from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.transport.connection import Connection
+from slackwater.reader.transport.receive_loop import receive_loops
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.epoch import cut_of, watermark_for_end
 from slackwater.scheduler.tasks.cut_filter import CutFilter
@@ -95,7 +96,6 @@ def ours(case: Case, stream: ChangeStream) -> int:
     plan = Plan("plan", "bench", START_US * 1_000 - 500, case.end_ns)
     partial_transactions = PartialTransactions()
     connection = Connection(stream)
-    connection.reserve(case.partitions)
     rows = 0
 
     def deliver(batch: pa.RecordBatch, owners: Owners) -> None:
@@ -120,8 +120,10 @@ def ours(case: Case, stream: ChangeStream) -> int:
         decoder.when_decoded(audit.end)
         return audit
 
-    with ThreadPoolExecutor(case.partitions) as pool:
-        audits = list(pool.map(read, range(case.partitions)))
+    audits: list[PartitionAudit] = []
+    with receive_loops(case.partitions) as loops:
+        for number in range(case.partitions):
+            loops.submit(lambda of: audits.append(read(of)), number)
     decoder.flush()
     decoder.deliver_remaining()
     counted = task_counts(audits, partial_transactions)

@@ -25,7 +25,6 @@ from slackwater.reader.bigtable.service import (
 from slackwater.reader.decode.protobuf_cursor import LEN, tag
 from slackwater.reader.errors import ReaderError, UnavailableError
 from slackwater.reader.query.reopened_query import ATTEMPTS_MAX, ReopenedQuery
-from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of
 from slackwater.timestamp import ms_to_seconds
 
@@ -132,9 +131,8 @@ class PartitionRead(ReopenedQuery):
         bytes_max = 0 if self._is_of_end else _PORTION_BYTES
         try:
             with self._running(call):
-                messages = fast_messages(call)
-                for portion in self._reception.portions(messages, bytes_max, _DATA_CHANGE):
-                    if self._is_last(portion):
+                for portion in call.portions(bytes_max, _DATA_CHANGE):
+                    if self._is_last(portion, call.last_s):
                         return None
         except (*CALL_ERRORS, UnavailableError) as error:
             return error
@@ -143,14 +141,19 @@ class PartitionRead(ReopenedQuery):
             "Try again later",
         )
 
-    def _is_last(self, messages: Sequence[bytes]) -> bool:
-        """Take messages, the last of which may be no change; return whether it ends the read."""
+    def _is_last(self, messages: Sequence[bytes], last_s: float) -> bool:
+        """Take messages, the last of which may be no change; return whether it ends the read.
+
+        Args:
+            messages: serialized.
+            last_s: when the last change came, by the monotonic clock.
+        """
         last = ChangeMessage.FromString(messages[-1])
         kind, began_s = last.WhichOneof("stream_record"), time.monotonic()
         self._take_changes(messages if kind == "data_change" else messages[:-1])
         # A delivery may wait. The partition does not stand still meanwhile.
         waited_s = time.monotonic() - began_s
-        self._advanced_s = max(self._advanced_s, self._reception.last_s) + waited_s
+        self._advanced_s = max(self._advanced_s, last_s) + waited_s
         match kind:
             case "data_change":
                 is_whole = not self._partial

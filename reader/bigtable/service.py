@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.cloud.bigtable_admin_v2.types import GetTableRequest, Table
@@ -16,7 +16,6 @@ from google.cloud.bigtable_v2.types import (
 )
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from slackwater.endpoint import Endpoint
 from slackwater.google_credentials import BIGTABLE_SCOPES
 from slackwater.reader.bigtable.positions import Read
 from slackwater.reader.bigtable.row_range import RowRange
@@ -30,14 +29,9 @@ from slackwater.reader.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from slackwater.reader.transport.channels import (
-    STREAMS_PER_CHANNEL_MAX,
-    ChannelCredentials,
-    channel_options,
-)
-from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
-from slackwater.reader.transport.fast_stream import Call
+from slackwater.reader.transport.channels import Channels, channel_options
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of, details_of
+from slackwater.reader.transport.stream_call import Call
 from slackwater.timestamp import us_to_ns
 
 T = TypeVar("T")
@@ -52,7 +46,7 @@ _Table: Final = type(Table.pb(Table()))
 _DATA: Final = "/google.bigtable.v2.Bigtable/"
 _GET_TABLE: Final = "/google.bigtable.admin.v2.BigtableTableAdmin/GetTable"
 _CALL_SECONDS_MAX: Final = 30.0
-_CHANNEL_OPTIONS: Final = (*channel_options(2 * 1024 * 1024), *FAST_STREAM_OPTIONS)
+_CHANNEL_OPTIONS: Final = channel_options(2 * 1024 * 1024)
 # The same request would get the same answer in a moment.
 _REFUSALS: Final = frozenset(
     {
@@ -87,8 +81,9 @@ class BigtableService:
         self.table = table
         self.is_closed = False
         self._lock = threading.Lock()
-        self._data = _Channels(table.server("bigtable"))
-        self._admin = _Channels(table.server("bigtableadmin"))
+        data, admin = table.server("bigtable"), table.server("bigtableadmin")
+        self._data = Channels(data, _CHANNEL_OPTIONS, BIGTABLE_SCOPES)
+        self._admin = Channels(admin, _CHANNEL_OPTIONS, BIGTABLE_SCOPES)
 
     def config(self) -> ChangeStreamConfig:
         """Return the properties of the table's change stream.
@@ -99,7 +94,7 @@ class BigtableService:
         request = GetTableRequest.pb(GetTableRequest(name=self.table.path, view=Table.View.FULL))
 
         def call() -> Any:
-            stub = self._admin.channel(0).unary_unary(
+            stub = self._admin.channel().unary_unary(
                 _GET_TABLE,
                 request_serializer=_serialized,
                 response_deserializer=_Table.FromString,
@@ -126,13 +121,13 @@ class BigtableService:
 
         def call() -> list[RowRange]:
             method = f"{_DATA}GenerateInitialChangeStreamPartitions"
-            answers = self._streaming(0, method, request, timeout=_CALL_SECONDS_MAX)
+            answers = self._streaming(method, request, _CALL_SECONDS_MAX)
             return [row_range(_Partitions.FromString(a).partition) for a in answers]
 
         return self.retry(call)
 
     def read(self, read: Read, token: str | None, end_us: int | None, heartbeat_ms: int) -> Call:
-        """Start to read a partition; the call's iterator raises errors as grpcio does.
+        """Start to read a partition; the call raises errors as Call says.
 
         Args:
             read: the partition, and the positions of its parts.
@@ -159,20 +154,11 @@ class BigtableService:
         if end_us is not None:
             request.end_time.FromMicroseconds(end_us)
         request.heartbeat_duration.FromMilliseconds(heartbeat_ms)
-        return cast(Call, self._streaming(None, f"{_DATA}ReadChangeStream", request))
+        return self._streaming(f"{_DATA}ReadChangeStream", request)
 
-    def reserve(self, streams: int) -> None:
-        """Have as many channels as this number of concurrent streams needs."""
-        self._data.wanted = max(self._data.wanted, -(-streams // STREAMS_PER_CHANNEL_MAX))
-
-    def _streaming(
-        self, number: int | None, method: str, request: Any, timeout: float | None = None
-    ) -> Any:
-        stub = self._data.channel(number).unary_stream(
-            method, request_serializer=_serialized, response_deserializer=None
-        )
+    def _streaming(self, method: str, request: Any, seconds_max: float | None = None) -> Call:
         metadata = _routed("table_name", self.table.path)
-        return stub(request, timeout=timeout, metadata=metadata)
+        return self._data.start(method, _serialized(request), metadata, seconds_max)
 
     def retry(self, call: Callable[[], T]) -> T:
         """Return call()'s result, repeating it with jitter while its error is retryable.
@@ -199,48 +185,6 @@ class BigtableService:
         self.is_closed = True
         self._data.close()
         self._admin.close()
-
-
-class _Channels:
-    """The channels to one server.
-
-    Attributes:
-        wanted: how many are used in turn.
-    """
-
-    def __init__(self, server: Endpoint) -> None:
-        self.wanted = 1
-        self._target = server.target
-        self._credentials = ChannelCredentials(server, BIGTABLE_SCOPES)
-        self._version = 0
-        self._lock = threading.Lock()
-        self._opened: list[grpc.Channel] = []
-        # Another thread may be about to make a call on one of them.
-        self._replaced: list[grpc.Channel] = []
-        self._turn = 0
-
-    def channel(self, number: int | None) -> grpc.Channel:
-        """Return a channel with the present credentials: that of a number, or the next in turn."""
-        with self._lock:
-            version, credentials = self._credentials.current()
-            if version != self._version:
-                self._replaced += self._opened
-                self._opened, self._version = [], version
-            if number is None:
-                self._turn = number = (self._turn + 1) % self.wanted
-            while len(self._opened) <= number:
-                self._opened.append(
-                    grpc.insecure_channel(self._target, options=_CHANNEL_OPTIONS)
-                    if credentials is None
-                    else grpc.secure_channel(self._target, credentials, options=_CHANNEL_OPTIONS)
-                )
-            return self._opened[number]
-
-    def close(self) -> None:
-        with self._lock:
-            for channel in (*self._replaced, *self._opened):
-                channel.close()
-            self._replaced, self._opened = [], []
 
 
 def row_range(partition: Any) -> RowRange:

@@ -123,6 +123,6 @@ def _read(
         connection.forget_session_if_lost(error)
         raise to_reader_error(error, connection.change_stream) from error
     finally:
-        call.cancel()
+        call.close()
     types = column_types(decoder.metadata, table) if rows else ()
     return rows, types, False

@@ -72,7 +72,7 @@ def snapshot(
         else:
             return
         finally:
-            call.cancel()
+            call.close()
 
 
 def snapshot_part(
@@ -108,7 +108,7 @@ def snapshot_part(
     except CALL_ERRORS as error:
         raise to_reader_error(error, connection.change_stream) from error
     finally:
-        call.cancel()
+        call.close()
 
 
 def select(dialect: Dialect, table: Table) -> str:

@@ -6,7 +6,5 @@ partitions are queried, and over which time, is for the scheduler to decide.
 - partition_query: decides that a query is opened again, where it then starts, and when it is given
   up. Whether its end counts as the partition's end is explained in reader.query_outcome.
 - batch_decoder: decides when the messages of many queries are decoded together.
-- receive_turns: decides which of many threads receives at a time.
-- reception: decides which messages are used together.
 - stall_watchdog: decides how long a query may be silent before it is opened again.
 """

@@ -1,11 +1,10 @@
 """Decoding the messages of many partition queries together.
 
-Each query has a thread of its own that receives. Decoding a few thousand records by column costs a
-tenth of decoding them one by one (reader.decode.googlesql_columns), so the threads add their
-messages to one list of pending messages. A thread decodes the whole list when it is large enough,
-or when the thread must know what its own messages hold. A thread that has received all of a query
-leaves behind what is to be done once they are decoded, and goes on to the next query. There is no
-timer, and no thread waits for another.
+Each query receives for itself. Decoding a few thousand records by column costs a tenth of decoding
+them one by one (reader.decode.googlesql_columns), so queries add their messages to one list of
+pending messages. One of them decodes the whole list when it is large enough, or when it must know
+what its own messages hold. A query that has received everything leaves behind what is to be done
+once it is decoded. There is no timer, and no query waits for another.
 """
 
 import sys

@@ -30,7 +30,6 @@ from slackwater.reader.query_outcome import end_of
 from slackwater.reader.query_window import query_end_ns
 from slackwater.reader.records import ChangeRecord, HeartbeatRecord
 from slackwater.reader.transport.connection import Connection
-from slackwater.reader.transport.fast_stream import fast_messages
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
     code_of,
@@ -201,7 +200,7 @@ class PartitionQuery(ReopenedQuery):
         with self._running(call):
             # A query with an end_timestamp reads the past, so its next message comes soon.
             bytes_max = 0 if self._end_ns is None else PORTION_BYTES
-            yield from self._reception.portions(fast_messages(call), bytes_max)
+            yield from call.portions(bytes_max)
 
     def _give_up_or_wait(
         self, error: BaseException, failures: int, *, is_worth_retrying: bool

@@ -10,9 +10,9 @@ from typing import Final
 
 from tenacity import RetryCallState, wait_random_exponential
 
-from slackwater.reader.query.reception import Reception
 from slackwater.reader.query.stall_watchdog import WATCHDOG, silence_max_s
-from slackwater.reader.transport.fast_stream import Call
+from slackwater.reader.transport.receive_loop import wait_aside
+from slackwater.reader.transport.stream_call import Call
 from slackwater.timestamp import seconds_to_ms
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ class ReopenedQuery:
         self._call: Call | None = None
         self._cancelled = threading.Event()
         self._opened_s = time.monotonic()
-        self._reception = Reception()
         self._stalls_in_a_row = 0
         self._is_stalled = False
         self.retried: Counter[str] = Counter()
@@ -60,12 +59,13 @@ class ReopenedQuery:
     @property
     def silent_ms(self) -> int:
         """The time for which the server has been silent; 0 while messages are used."""
-        return self._reception.silent_ms
+        since_s = None if (call := self._call) is None else call.waiting_since_s
+        return 0 if since_s is None else seconds_to_ms(time.monotonic() - since_s)
 
     def cancel_if_stalled(self, now_s: float) -> None:
         """Cancel the running call if the server has been silent too long; it is opened again."""
-        since_s, call = self._reception.waiting_since_s, self._call
-        if since_s is None or call is None or self._is_stalled:
+        call = self._call
+        if call is None or self._is_stalled or (since_s := call.waiting_since_s) is None:
             return
         if now_s - since_s >= silence_max_s(self._heartbeat_ms, self._stalls_in_a_row):
             self._is_stalled = True
@@ -83,7 +83,7 @@ class ReopenedQuery:
             yield
         finally:
             WATCHDOG.remove(self)
-            call.cancel()
+            call.close()
 
     def _count_stall(self, *, has_moved: bool) -> bool:
         """Return whether the call ended because it was silent for too long, and count it."""
@@ -112,4 +112,5 @@ class ReopenedQuery:
         self.retried[code] += 1
         state = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
         state.attempt_number = failures
-        self._cancelled.wait(_WAIT(state))
+        seconds = _WAIT(state)
+        wait_aside(lambda: self._cancelled.wait(seconds))

@@ -6,7 +6,8 @@ Answers are decoded elsewhere; nothing here reads a record.
 - ddl_updates: the list of DDL statements, which is of another API.
 - statement: the SQL of a change stream query in both dialects.
 - quoting: names in SQL, in both dialects.
-- fast_stream: the only module that adapts to grpcio's internals.
+- receive_loop: one thread for many calls.
+- stream_call: a call's messages; the only module that adapts to grpcio's internals.
 - answers: the table of gRPC codes and messages, which decides what is tried again, and how.
 - grpc_errors: applies the table to the libraries' exceptions, and makes an error of reader.errors
   of each.

@@ -14,10 +14,10 @@ from google.auth.exceptions import GoogleAuthError
 from slackwater.endpoint import Endpoint, file_versions
 from slackwater.google_credentials import SPANNER_SCOPES, call_credentials
 from slackwater.reader.errors import TlsFileError
+from slackwater.reader.transport.receive_loop import current_loop
+from slackwater.reader.transport.stream_call import Call, Metadata, start_call
 
 EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
-# Spanner's front end allows 100 streams on a connection.
-STREAMS_PER_CHANNEL_MAX: Final = 90
 
 _log = structlog.get_logger("slackwater.reader")
 
@@ -88,6 +88,67 @@ class ChannelCredentials:
         else:
             self._version += 1
             self._seen = versions
+
+
+class Channels:
+    """The channels to one server, for many threads.
+
+    Args:
+        endpoint: the server.
+        options: of gRPC, for each of them.
+        scopes: of the tokens that are sent to it.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        options: Sequence[tuple[str, Any]],
+        scopes: Sequence[str] = SPANNER_SCOPES,
+    ) -> None:
+        self._target = endpoint.target
+        self._options = options
+        self._credentials = ChannelCredentials(endpoint, scopes)
+        self._version = 0
+        self._lock = threading.Lock()
+        self._opened: list[grpc.Channel] = []
+        # Another thread may be about to make a call on one of them.
+        self._replaced: list[grpc.Channel] = []
+
+    def channel(self, number: int = 0) -> grpc.Channel:
+        """Return the channel of a number, opened with the present credentials.
+
+        Raises:
+            TlsFileError, GoogleAuthError: there are none.
+        """
+        with self._lock:
+            version, credentials = self._credentials.current()
+            if version != self._version:
+                self._replaced += self._opened
+                self._opened, self._version = [], version
+            while len(self._opened) <= number:
+                self._opened.append(
+                    grpc.insecure_channel(self._target, options=self._options)
+                    if credentials is None
+                    else grpc.secure_channel(self._target, credentials, options=self._options)
+                )
+            return self._opened[number]
+
+    def start(
+        self, method: str, request: bytes, metadata: Metadata, seconds_max: float | None = None
+    ) -> Call:
+        """Start a call of a method with one request and many answers; see start_call()."""
+        loop = current_loop()
+        channel = None if loop is None else loop.channel_of(self)
+        if channel is None:
+            loop, channel = None, self.channel()
+        return start_call(channel, loop, method, request, metadata, seconds_max)
+
+    def close(self) -> None:
+        """Close them; running calls fail."""
+        with self._lock:
+            for channel in (*self._replaced, *self._opened):
+                channel.close()
+            self._replaced, self._opened = [], []
 
 
 def _channel_credentials(

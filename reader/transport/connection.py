@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.cloud.spanner_v1.services.spanner import SpannerClient
@@ -38,12 +38,9 @@ from tenacity import (
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.channels import (
     EXECUTE_STREAMING_SQL,
-    STREAMS_PER_CHANNEL_MAX,
-    ChannelCredentials,
+    Channels,
     channel_options,
 )
-from slackwater.reader.transport.fast_stream import CHANNEL_OPTIONS as FAST_STREAM_OPTIONS
-from slackwater.reader.transport.fast_stream import Call
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
     is_retryable,
@@ -52,6 +49,7 @@ from slackwater.reader.transport.grpc_errors import (
 )
 from slackwater.reader.transport.read_request import KeySpan, read_request
 from slackwater.reader.transport.statement import Statement
+from slackwater.reader.transport.stream_call import Call, Metadata
 
 T = TypeVar("T")
 
@@ -59,9 +57,7 @@ _STREAMING_READ: Final = "/google.spanner.v1.Spanner/StreamingRead"
 _CALL_SECONDS_MAX: Final = 30.0
 # A multiplexed session lives for 28 days; Google recommends a new one every 7.
 _SESSION_SECONDS_MAX: Final = 7 * 86_400.0
-_CHANNEL_OPTIONS: Final = (*channel_options(2 * 1024 * 1024), *FAST_STREAM_OPTIONS)
-
-Metadata = tuple[tuple[str, str], ...]
+_CHANNEL_OPTIONS: Final = channel_options(2 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +85,8 @@ class Connection:
     def __init__(self, change_stream: ChangeStream) -> None:
         self.change_stream = change_stream
         self._lock = threading.Lock()
-        self._credentials = ChannelCredentials(change_stream.endpoint)
-        self._credentials_version = 0
-        # Another thread may be about to make a call on one of them.
-        self._replaced_channels: list[grpc.Channel] = []
-        self._channels: list[grpc.Channel] = []
-        self._streams: list[Callable[..., Any]] = []
-        self._streams_wanted = 1
-        self._next_stream = 0
-        self._client: SpannerClient | None = None
+        self._channels = Channels(change_stream.endpoint, _CHANNEL_OPTIONS)
+        self._client: tuple[grpc.Channel, SpannerClient] | None = None
         self._session: str | None = None
         self._session_made = 0.0
         self._templates: dict[str, Any] = {}
@@ -146,9 +135,7 @@ class Connection:
             seconds_max: after which the call fails.
         """
         request = read_request(self._request("", at_ns), table, columns, span)
-        with self._lock:
-            stream = self._stub(self._channel(0), _STREAMING_READ)
-        return self._started(stream, request, seconds_max)
+        return self._start(request, _STREAMING_READ, seconds_max)
 
     def partitioned_read(
         self, sql: str, at_ns: int, read: PartitionedRead | None = None
@@ -237,14 +224,11 @@ class Connection:
                 request.params.fields[name].string_value = value
         return request, self._metadata(request)
 
-    def _start(self, request: Any) -> Call:
-        return self._started(self._pick_stream(), request)
-
-    def _started(
-        self, stream: Callable[..., Any], request: Any, seconds_max: float | None = None
+    def _start(
+        self, request: Any, method: str = EXECUTE_STREAMING_SQL, seconds_max: float | None = None
     ) -> Call:
-        call = stream(request, timeout=seconds_max, metadata=self._metadata(request))
-        return cast(Call, call)
+        serialized, metadata = request.SerializeToString(), self._metadata(request)
+        return self._channels.start(method, serialized, metadata, seconds_max)
 
     def _metadata(self, request: Any) -> Metadata:
         return (
@@ -277,11 +261,8 @@ class Connection:
     def close(self) -> None:
         """Close the channels; running calls fail."""
         self.is_closed = True
-        with self._lock:
-            for channel in (*self._replaced_channels, *self._channels):
-                channel.close()
-            self._replaced_channels, self._channels = [], []
-            self._streams, self._client = [], None
+        self._channels.close()
+        self._client = None
 
     def _may_retry(self, error: BaseException) -> bool:
         self.forget_session_if_lost(error)
@@ -344,54 +325,12 @@ class Connection:
 
     def channel(self) -> grpc.Channel:
         """Return a channel for a call of another API of Spanner's."""
-        with self._lock:
-            return self._channel(0)
+        return self._channels.channel()
 
     def _spanner(self) -> SpannerClient:
+        channel = self._channels.channel()
         with self._lock:
-            channel = self._channel(0)
-            if self._client is None:
-                self._client = SpannerClient(transport=SpannerGrpcTransport(channel=channel))
-            return self._client
-
-    def _pick_stream(self) -> Callable[..., Any]:
-        """Return the stub of the next channel, in turn."""
-        with self._lock:
-            self._channel(0)
-            while len(self._streams) < self._streams_wanted:
-                self._streams.append(self._stub(self._channel(len(self._streams))))
-            self._next_stream += 1
-            return self._streams[self._next_stream % len(self._streams)]
-
-    def reserve(self, streams: int) -> None:
-        """Have as many channels as this number of concurrent streams needs."""
-        with self._lock:
-            wanted = -(-streams // STREAMS_PER_CHANNEL_MAX)
-            self._streams_wanted = max(self._streams_wanted, wanted)
-
-    def _stub(
-        self, channel: grpc.Channel, method: str = EXECUTE_STREAMING_SQL
-    ) -> Callable[..., Any]:
-        stub = channel.unary_stream(
-            method,
-            request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=None,
-        )
-        return cast(Callable[..., Any], stub)
-
-    def _channel(self, number: int) -> grpc.Channel:
-        """Return a channel, opened with the present credentials; the lock is held."""
-        version, credentials = self._credentials.current()
-        if version != self._credentials_version:
-            self._replaced_channels += self._channels
-            self._channels, self._streams, self._client = [], [], None
-            self._credentials_version = version
-        while len(self._channels) <= number:
-            self._channels.append(self._opened(credentials))
-        return self._channels[number]
-
-    def _opened(self, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
-        target = self.change_stream.endpoint.target
-        if credentials is None:
-            return grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
-        return grpc.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
+            if self._client is None or self._client[0] is not channel:
+                client = SpannerClient(transport=SpannerGrpcTransport(channel=channel))
+                self._client = channel, client
+            return self._client[1]

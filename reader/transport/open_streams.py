@@ -13,12 +13,12 @@ import grpc.aio
 
 from slackwater.reader.transport.channels import (
     EXECUTE_STREAMING_SQL,
-    STREAMS_PER_CHANNEL_MAX,
     ChannelCredentials,
     channel_options,
 )
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS
+from slackwater.reader.transport.receive_loop import STREAMS_PER_CHANNEL_MAX
 from slackwater.reader.transport.statement import Statement
 
 # Thousands of streams may be waiting at the same time.

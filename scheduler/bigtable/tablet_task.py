@@ -77,7 +77,6 @@ def read_tablets(
     wait_until_past(task.plan.end_ns)
     # The last reads wait for a heartbeat each.
     threads = options.concurrent_queries * (_AT_END if task.is_last else 1)
-    service.reserve(threads)
     with PYTHON_THREADS.pool(threads) as pool:
         run.start(pool)
         try:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from slackwater.reader.errors import UnavailableError
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.query.rows import Rows
+from slackwater.reader.transport.receive_loop import wait_aside
 from slackwater.scheduler.change_source import PartitionQueries, Query
 from slackwater.scheduler.continuous.follower import Wanted
 from slackwater.scheduler.continuous.frames import FollowedStream, Frame, FrameEntry, Request
@@ -129,9 +130,11 @@ class ContinuousQueries:
         """Return one partition's records as they come; None if there is no answer."""
         try:
             frames = self._reader.read(self._request([want], None))
-            parts = [part for frame in _first(frames) for part in _parts_of(frame)]
+            # The answer may wait for the end of the epoch.
+            frame = wait_aside(lambda: next(frames, None))
         except (OSError, EOFError):
             return None
+        parts = [] if frame is None else list(_parts_of(frame))
         return _joined(parts, frames) if parts else None
 
     def _request(self, wanted: Sequence[Wanted], bytes_max: int | None) -> Request:
@@ -238,12 +241,6 @@ def _parts_of(frame: Frame) -> Iterator[_Part]:
     for entry in frame.entries:
         yield _Part(rows.slice(begin, entry.rows), entry)
         begin += entry.rows
-
-
-def _first(frames: Iterator[Frame]) -> Iterator[Frame]:
-    frame = next(frames, None)
-    if frame is not None:
-        yield frame
 
 
 def _joined(parts: Sequence[_Part], frames: Iterator[Frame]) -> Iterator[_Part]:

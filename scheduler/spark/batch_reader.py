@@ -62,7 +62,6 @@ class SpannerChangesBatchReader(DataSourceReader):
         options = self._options
         with encoded_errors(), tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
             connection = connection_of(options.change_stream)
-            connection.reserve(options.read.concurrent_queries)
             source = SpannerSource(connection, options.heartbeat_ms, info=partition.info)
             # The options' own store, if any, belongs to a pipeline.
             url = f"sqlite:///{Path(folder) / 'state.db'}"

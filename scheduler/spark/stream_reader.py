@@ -63,7 +63,6 @@ class SpannerChangesStreamReader(EpochsReader[Task]):
     def _batches(self, partition: Any, store: Store) -> Iterator[pa.RecordBatch]:
         options = self._options
         connection = connection_of(options.change_stream)
-        connection.reserve(options.read.concurrent_queries)
         source = SpannerSource(
             connection,
             options.heartbeat_ms,

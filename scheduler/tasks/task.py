@@ -2,7 +2,7 @@
 
 read_task is a plain generator without Spark. Partition queries run at the same time, each bounded
 by the epoch's end. The task waits until that time has passed before it opens any, so every query
-ends soon, no query waits for another, and a bounded number of threads is enough for any number of
+ends soon, no query waits for another, and a bounded number at once is enough for any number of
 partitions.
 """
 

@@ -12,6 +12,9 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, Protocol
 
+from slackwater.reader.transport.receive_loop import receive_loops, wait_aside
+from slackwater.reader.transport.stream_call import IS_SUPPORTED
+
 Lock = AbstractContextManager[object]
 
 
@@ -38,10 +41,10 @@ class Condition(Protocol):
 
 
 class Pool(Protocol):
-    """A bounded number of threads that do the work submitted to them."""
+    """Does work that is submitted, a bounded number of works at once."""
 
     def submit(self, work: Callable[..., object], /, *args: object) -> object:
-        """Have work done by one of the threads."""
+        """Have work done."""
 
 
 class Repetition(Protocol):
@@ -61,7 +64,7 @@ class Threads(Protocol):
         """Return a new condition variable with a lock of its own."""
 
     def pool(self, size: int) -> AbstractContextManager[Pool]:
-        """Return a pool of this many threads; its end waits for all submitted work."""
+        """Return a pool for this many works at once; its end waits for all submitted work."""
 
     def repeat(self, work: Callable[[], object], *, every_s: float) -> Repetition:
         """Start a thread that does work again and again, first after every_s seconds."""
@@ -82,8 +85,8 @@ class PythonThreads:
         return threading.Condition()
 
     def pool(self, size: int) -> AbstractContextManager[Pool]:
-        """Return a pool of this many threads; its end waits for all submitted work."""
-        return ThreadPoolExecutor(size, thread_name_prefix="partition")
+        """Return a pool for this many works at once; its end waits for all submitted work."""
+        return receive_loops(size) if IS_SUPPORTED else ThreadPoolExecutor(size, "partition")
 
     def repeat(self, work: Callable[[], object], *, every_s: float) -> Repetition:
         """Start a thread that does work again and again, first after every_s seconds."""
@@ -91,7 +94,7 @@ class PythonThreads:
 
     def sleep(self, seconds: float) -> None:
         """Wait for a number of seconds."""
-        time.sleep(seconds)
+        wait_aside(lambda: time.sleep(seconds))
 
 
 PYTHON_THREADS: Final = PythonThreads()

@@ -19,6 +19,7 @@ from slackwater.pipeline.start_positions import ExactStart, Origin, StartFacts, 
 from slackwater.reader.bigtable.service import BigtableService, ChangeMessage, ChangeStreamConfig
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.errors import ReaderError
+from slackwater.reader.transport.stream_call import Call, IteratedCall
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
 from slackwater.scheduler.bigtable.planner import TabletPlanner, TabletTask
 from slackwater.scheduler.bigtable.tablet_task import read_tablets
@@ -81,13 +82,13 @@ class SimulatedBigtable(BigtableService):
     def config(self) -> ChangeStreamConfig:
         return ChangeStreamConfig(us_to_ns(7 * 86_400 * 1_000_000))
 
-    def _streaming(
-        self, number: int | None, method: str, request: Any, timeout: float | None = None
-    ) -> Any:
+    def _streaming(self, method: str, request: Any, seconds_max: float | None = None) -> Call:
+        del seconds_max
         name = method.rsplit("/", 1)[1]
         is_read = name == "ReadChangeStream"
         answer = self._synthetic.read if is_read else self._synthetic.generate
-        return _Call(self._messages(answer(request.SerializeToString()), is_read=is_read))
+        messages = self._messages(answer(request.SerializeToString()), is_read=is_read)
+        return IteratedCall(messages, lambda: None)
 
     def _messages(self, answer: Iterator[Ready], *, is_read: bool) -> Iterator[bytes]:
         try:
@@ -125,17 +126,6 @@ class StillClock:
 
     def monotonic(self) -> float:
         return time.monotonic() + (_STILL_S if self._choose.random() < self._likely else 0)
-
-
-class _Call:
-    def __init__(self, messages: Iterator[bytes]) -> None:
-        self._messages = messages
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._messages
-
-    def cancel(self) -> bool:
-        return True
 
 
 class DiedError(Exception):

@@ -20,6 +20,7 @@ from slackwater.reader.bigtable.service import BigtableService, ChangeMessage
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.errors import DecodeError
 from slackwater.reader.query import reopened_query
+from slackwater.reader.transport.stream_call import IteratedCall
 
 END_US = 1_000_000_000
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -371,16 +372,13 @@ class Scripted:
     def read(self, read: Read, token: str | None, end_us: int | None, heartbeat_ms: int) -> Any:
         del read, end_us, heartbeat_ms
         self.asked.append(token)
-        return self
+        return IteratedCall(self._messages(), lambda: None)
 
-    def __iter__(self) -> Iterator[bytes]:
+    def _messages(self) -> Iterator[bytes]:
         for message in self._script:
             if message == BREAK:
                 raise ServiceUnavailable("broken")
             yield message
-
-    def cancel(self) -> bool:
-        return True
 
 
 @st.composite

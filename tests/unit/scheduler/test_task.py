@@ -16,6 +16,7 @@ from slackwater.reader.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
 )
+from slackwater.reader.transport.receive_loop import wait_aside
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.epoch import watermark_for_end
 from slackwater.scheduler.plan import Task
@@ -150,7 +151,7 @@ def test_no_query_is_opened_before_the_epochs_end_has_passed(store: Store) -> No
 def test_partition_queries_run_at_the_same_time(store: Store) -> None:
     stream = ScriptedStream({f"p{i}": [] for i in range(6)})
     barrier = threading.Barrier(6, timeout=30)
-    stream.gate = lambda query: barrier.wait()
+    stream.gate = lambda query: wait_aside(barrier.wait)
     assert rows(store, stream, *(root(f"p{i}") for i in range(6))) == []
     assert stream.most == 6
 
@@ -215,7 +216,7 @@ def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None
     def gate(query: ScriptedQuery) -> None:
         if not others:
             others.append(query)
-            query.cancelled.wait(30)
+            wait_aside(lambda: query.cancelled.wait(30))
         else:
             raise UnavailableError("gone")
 

@@ -1,0 +1,289 @@
+"""A call's messages come as grpcio's own iterator gives them, however the call ends."""
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater.endpoint import plaintext
+from slackwater.reader.transport.channels import Channels
+from slackwater.reader.transport.receive_loop import current_loop, receive_loops, wait_aside
+from slackwater.reader.transport.stream_call import IS_SUPPORTED, Call, IteratedCall
+
+CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.ABORTED)
+METHOD = "/test/Stream"
+# Sizes of the messages, the status after them, whether the client waits for each.
+Scripted = tuple[list[int], grpc.StatusCode, bool]
+Outcome = tuple[list[bytes], grpc.StatusCode, str]
+
+
+class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A server that sends what the script in a request says."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+
+    def service(self, handler_call_details: Any) -> Any:
+        del handler_call_details
+        return grpc.unary_stream_rpc_method_handler(self._send)
+
+    def _send(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        sizes, code, is_slow = pickle.loads(request)
+        for number, size in enumerate(sizes):
+            if is_slow:
+                time.sleep(0.002)
+            yield bytes([number % 256]) * size
+        if code is grpc.StatusCode.CANCELLED:
+            self.goes_on.wait(240)
+        elif code is not grpc.StatusCode.OK:
+            context.abort(code, "as the script says")
+
+
+class Server:
+    """A server, and the channels to it."""
+
+    def __init__(self, target: str) -> None:
+        self.channels = Channels(plaintext(target), ())
+
+    def start(self, script: Scripted) -> Call:
+        """Start a call in the way of the calling thread: in its loop, or alone."""
+        return self.channels.start(METHOD, pickle.dumps(script), ())
+
+    def start_plain(self, script: Scripted) -> IteratedCall:
+        """Start a call of grpcio's own."""
+        call = self.channels.channel(0).unary_stream(METHOD)(pickle.dumps(script))
+        return IteratedCall(call, call.cancel)
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    scripts = Scripts()
+    server = grpc.server(ThreadPoolExecutor(40), handlers=(scripts,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    started = Server(f"127.0.0.1:{port}")
+    yield started
+    scripts.goes_on.set()
+    # It waits for each event that is still to come.
+    started.channels.close()
+    server.stop(None)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+def alone(work: Callable[[], Outcome]) -> Outcome:
+    return work()
+
+
+def in_a_loop(work: Callable[[], Outcome]) -> Outcome:
+    outcomes: list[Outcome] = []
+    with receive_loops(2) as loops:
+        loops.submit(lambda: outcomes.append(work()))
+    return outcomes[0]
+
+
+WAYS = pytest.mark.parametrize("way", [alone, in_a_loop])
+Way = Callable[[Callable[[], Outcome]], Outcome]
+
+
+def outcome(call: Call, bytes_max: int = 100_000) -> Outcome:
+    """What came, and how it ended."""
+    received: list[bytes] = []
+    try:
+        for portion in call.portions(bytes_max):
+            received += portion
+    except grpc.RpcError as error:
+        return received, error.code(), error.details()
+    return received, grpc.StatusCode.OK, ""
+
+
+def test_the_installed_grpcio_is_supported() -> None:
+    assert IS_SUPPORTED
+
+
+@WAYS
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(
+        st.lists(st.sampled_from((1, 600, 70_000)), max_size=30),
+        st.sampled_from((grpc.StatusCode.OK, *CODES)),
+        st.booleans(),
+    ),
+    st.sampled_from((0, 1_000, 100_000)),
+)
+def test_messages_and_status_are_those_of_grpcios_iterator(
+    server: Server, way: Way, script: Scripted, bytes_max: int
+) -> None:
+    wanted = outcome(server.start_plain(script), bytes_max)
+    assert way(lambda: outcome(server.start(script), bytes_max)) == wanted
+    assert wanted[1] is script[1]
+
+
+@pytest.mark.parametrize("start", [Server.start, Server.start_plain])
+def test_a_portion_ends_with_enough_bytes_or_a_message_that_begins_otherwise(
+    server: Server, start: Callable[[Server, Scripted], Call]
+) -> None:
+    script = ([600] * 5, grpc.StatusCode.OK, False)
+    assert [len(p) for p in start(server, script).portions(1_300)] == [3, 2]
+    # The messages begin with their numbers.
+    assert [len(p) for p in start(server, script).portions(10_000, b"\0")] == [2, 1, 1, 1]
+    assert len(list(start(server, script))) == 5
+
+
+@WAYS
+@pytest.mark.parametrize("count", [0, 5])
+def test_another_thread_ends_a_call_that_waits(server: Server, way: Way, count: int) -> None:
+    def end_in_a_moment() -> Outcome:
+        call = server.start(([600] * count, grpc.StatusCode.CANCELLED, False))
+        timer = threading.Timer(0.2, call.cancel)
+        timer.start()
+        ended = outcome(call)
+        timer.join()
+        assert call.waiting_since_s is None
+        return ended
+
+    received, code, _ = way(end_in_a_moment)
+    assert (len(received), code) == (count, grpc.StatusCode.CANCELLED)
+
+
+@WAYS
+def test_another_thread_ends_calls_whose_messages_flow(server: Server, way: Way) -> None:
+    seen = set()
+    for number in range(60):
+
+        def end_in_a_moment(number: int = number) -> Outcome:
+            call = server.start(([600] * 300, grpc.StatusCode.OK, False))
+            timer = threading.Timer(number / 5_000, call.cancel)
+            timer.start()
+            ended = outcome(call)
+            timer.join()
+            return ended
+
+        received, code, _ = way(end_in_a_moment)
+        assert received == [bytes([n % 256]) * 600 for n in range(len(received))]
+        assert code is grpc.StatusCode.CANCELLED or len(received) == 300
+        seen.add(code)
+    assert grpc.StatusCode.CANCELLED in seen
+
+
+@WAYS
+def test_a_call_that_was_ended_before_it_was_read_says_so(server: Server, way: Way) -> None:
+    def end_at_once() -> Outcome:
+        call = server.start(([600] * 5, grpc.StatusCode.OK, False))
+        call.close()
+        return outcome(call)
+
+    received, code, _ = way(end_at_once)
+    # The first one may have come already.
+    assert len(received) <= 1
+    assert code is grpc.StatusCode.CANCELLED
+
+
+def test_a_call_that_nobody_reads_to_its_end_keeps_no_channel_open(server: Server) -> None:
+    def read_one() -> None:
+        call = server.start(([600] * 5, grpc.StatusCode.CANCELLED, False))
+        next(call.portions(0))
+        call.close()
+
+    read_one()
+    with receive_loops(1) as loops:
+        loops.submit(read_one)
+
+
+def test_works_of_a_loop_go_on_while_others_wait(server: Server) -> None:
+    """Each ends the wait of the one before it, and they are more than there may be at once."""
+    waiting: list[Call] = []
+    ended = list[Outcome]()
+
+    def read(number: int) -> None:
+        if number % 3 == 2:
+            wait_aside(lambda: waiting.pop().cancel())
+            return
+        assert current_loop() is not None
+        is_silent = number % 3 == 1
+        code = grpc.StatusCode.CANCELLED if is_silent else grpc.StatusCode.OK
+        call = server.start(([600] * 20, code, True))
+        if is_silent:
+            waiting.append(call)
+        ended.append(outcome(call))
+
+    with receive_loops(3) as loops:
+        for number in range(30):
+            loops.submit(read, number)
+    assert [len(messages) for messages, *_ in ended].count(20) >= 10
+    assert len(ended) == 20
+
+
+def test_what_a_work_raises_is_raised_at_the_end_of_its_loop(server: Server) -> None:
+    def fail() -> None:
+        outcome(server.start(([600], grpc.StatusCode.OK, False)))
+        wait_aside(lambda: int("x"))
+
+    with pytest.raises(ValueError, match="invalid literal"), receive_loops(2) as loops:
+        loops.submit(fail)
+
+
+def test_loops_at_the_same_time_have_channels_of_their_own(server: Server) -> None:
+    channels = set[int]()
+
+    def see() -> None:
+        loop = current_loop()
+        assert loop is not None
+        channels.add(id(loop.channel_of(server.channels)))
+
+    for _ in range(2):
+        with receive_loops(91) as loops, receive_loops(1) as others:
+            for pool in (loops, loops, others):
+                pool.submit(see)
+        assert len(channels) == 3
+
+
+def test_a_call_to_another_server_waits_by_itself(server: Server) -> None:
+    with serving() as other, receive_loops(1) as loops:
+
+        def read_both() -> None:
+            call = server.start(([600] * 3, grpc.StatusCode.OK, True))
+            assert len(outcome(other.start(([600] * 2, grpc.StatusCode.OK, True)))[0]) == 2
+            assert len(outcome(call)[0]) == 3
+
+        loops.submit(read_both)
+
+
+def test_a_loop_that_was_busy_does_not_take_the_server_for_silent(server: Server) -> None:
+    seen: list[float | None] = []
+
+    def wait() -> None:
+        call = server.start(([600], grpc.StatusCode.CANCELLED, False))
+
+        def look() -> None:
+            began_s = time.monotonic()
+            while (since_s := call.waiting_since_s) is None or since_s < began_s:
+                time.sleep(0.01)
+            seen.append(since_s)
+            call.cancel()
+
+        threading.Thread(target=look).start()
+        outcome(call)
+
+    def be_busy() -> None:
+        time.sleep(0.6)
+        seen.append(None)
+
+    with receive_loops(2) as loops:
+        loops.submit(wait)
+        loops.submit(be_busy)
+    # It was not seen to wait before the other one was done.
+    assert seen[0] is None
+    assert seen[1] is not None
