@@ -114,7 +114,9 @@ class ReceiveLoop:
 
         The channel stays the same while calls run on it: its events come from one queue.
         """
-        if not self._calls:
+        with self._condition:
+            is_free = not (self._calls or self._nudges)
+        if is_free:
             self._channels, self._channel = channels, channels.channel(self._number)
         return self._channel if self._channels is channels else None
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import grpc
@@ -16,7 +17,12 @@ from hypothesis import strategies as st
 from slackwater.endpoint import plaintext
 from slackwater.reader.transport.channels import Channels
 from slackwater.reader.transport.receive_loop import current_loop, receive_loops, wait_aside
-from slackwater.reader.transport.stream_call import IS_SUPPORTED, Call, IteratedCall
+from slackwater.reader.transport.stream_call import (
+    IS_SUPPORTED,
+    Call,
+    IteratedCall,
+    start_call,
+)
 
 CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.ABORTED)
 METHOD = "/test/Stream"
@@ -248,6 +254,37 @@ def test_loops_at_the_same_time_have_channels_of_their_own(server: Server) -> No
             for pool in (loops, loops, others):
                 pool.submit(see)
         assert len(channels) == 3
+
+
+class Renewed:
+    """Channels whose credentials change all the time."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._count = count()
+
+    def channel(self, number: int) -> grpc.Channel:
+        del number
+        return self._server.channels.channel(next(self._count))
+
+
+def test_a_loop_changes_its_channel_when_no_call_runs_on_it(server: Server) -> None:
+    channels, renewed = list[object](), Renewed(server)
+    script = pickle.dumps(([600] * 3, grpc.StatusCode.OK, True))
+
+    def read() -> None:
+        loop = current_loop()
+        assert loop is not None
+        for _ in range(2):
+            channel = loop.channel_of(renewed)
+            channels.append(channel)
+            call = start_call(channel, loop, METHOD, script, ())
+            channels.append(loop.channel_of(renewed))
+            assert len(outcome(call)[0]) == 3
+
+    with receive_loops(1) as loops:
+        loops.submit(read)
+    assert channels == [server.channels.channel(number) for number in (0, 0, 1, 1)]
 
 
 def test_a_call_to_another_server_waits_by_itself(server: Server) -> None:
