@@ -194,7 +194,9 @@ class BatchDecoder:
         delivery = _Delivery(columns, rows)
         position = begin_row = 0
         for (stream, messages), end_row in zip(queries, rows.tolist(), strict=True):
-            if delivery.next_fallback(position) < position + len(messages):
+            # A value that was begun before these messages may go on in one that looks whole.
+            is_usual = delivery.next_fallback(position) >= position + len(messages)
+            if stream.decoder.has_partial_value or not is_usual:
                 self._consume_in_order(delivery, stream, messages, position)
             else:
                 delivery.take_rows(stream.consumer, begin_row, end_row)

@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -188,6 +189,29 @@ def test_what_is_usual_is_decoded_by_column(per_message: int, row: Any) -> None:
     delivered, received = decoded_together({"p": messages})
     assert received["p"].by_column == 500
     assert delivered.rows("p") == rows_of(records)
+
+
+def test_a_value_that_was_begun_goes_on_in_a_message_that_looks_whole() -> None:
+    row = googlesql_row(usual(1))
+    begin = deepcopy(row)
+    inner = begin
+    while inner.list_value.values:
+        del inner.list_value.values[1:]
+        inner = inner.list_value.values[0]
+    inner.string_value = ""
+    messages = [
+        HEAD,
+        PartialResultSetPb(values=[begin], chunked_value=True).SerializeToString(),
+        PartialResultSetPb(values=[row]).SerializeToString(),
+    ]
+    delivered = Delivered()
+    decoder, stream = BatchDecoder(delivered), QueryStream(Received("p"))
+    for message in messages:
+        decoder.add(stream, [message])
+        decoder.flush()
+    stream.decoder.finish()
+    decoder.deliver_remaining()
+    assert delivered.rows("p") == rows_of([usual(1)])
 
 
 @pytest.mark.parametrize("large", [0, 10**9])
