@@ -75,8 +75,10 @@ class ReopenedQuery:
     def _running(self, call: Call) -> Iterator[None]:
         """Watch a call while its messages are taken, and cancel it then."""
         self._call = call
-        WATCHDOG.add(self)
+        # The last call may have ended well at the moment at which it was found silent.
+        self._is_stalled = False
         try:
+            WATCHDOG.add(self)
             if self._cancelled.is_set():
                 # cancel() was called before there was a call to cancel.
                 call.cancel()

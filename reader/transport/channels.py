@@ -146,9 +146,11 @@ class Channels:
     def close(self) -> None:
         """Close them; running calls fail."""
         with self._lock:
-            for channel in (*self._replaced, *self._opened):
-                channel.close()
+            channels = [*self._replaced, *self._opened]
             self._replaced, self._opened = [], []
+        # It waits for loops, which may ask for a channel.
+        for channel in channels:
+            channel.close()
 
 
 def _channel_credentials(

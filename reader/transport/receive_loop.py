@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 # Spanner's front end allows 100 streams on a connection.
 STREAMS_PER_CHANNEL_MAX: Final = 90
-# A loop that was busy for so long says nothing about how long the server has been silent.
+# Of a loop that was busy for so long, the time is not the server's silence.
 _BUSY_S: Final = 0.25
 
 _LOCAL: Final = threading.local()
@@ -31,8 +31,11 @@ _LOCAL: Final = threading.local()
 class LoopedCall(Protocol):
     """A call whose events a loop waits for."""
 
-    def restart_waiting(self, now_s: float) -> None:
-        """Count the time that it has waited from now on, as its loop did not look."""
+    def cancel(self) -> None:
+        """End the call early."""
+
+    def leave_out(self, busy_s: float) -> None:
+        """Do not count a time in which its loop did not look as the server's silence."""
 
     def nudge(self, tag: Callable[[object], None]) -> bool:
         """Have an event with a tag come on the channel; return whether the call still can."""
@@ -85,8 +88,9 @@ class ReceiveLoop:
         self._nudges = 0
         # The loop's own.
         self._ready: deque[Any] = deque()
-        self._active = 0
+        self._works: set[Any] = set()
         self._error: BaseException | None = None
+        self._is_broken = False
         self._thread = threading.Thread(target=self._run, name="receiving", daemon=True)
         self._thread.start()
 
@@ -136,6 +140,8 @@ class ReceiveLoop:
 
     def go_on(self) -> None:
         """Let others go on until this work is resumed."""
+        if self._is_broken:
+            raise RuntimeError("the loop that receives has failed") from self._error
         self._hub.switch()
 
     def resume(self, work: object) -> None:
@@ -177,22 +183,38 @@ class ReceiveLoop:
     def _run(self) -> None:
         _LOCAL.loop = self
         self._hub = getcurrent()
+        try:
+            self._take_turns()
+        except BaseException as error:  # noqa: BLE001 - raised in all works, and by end()
+            self._error, self._is_broken = error, True
+            for work in list(self._works):
+                # One that has not begun raises it here.
+                with suppress(BaseException):
+                    work.throw(error)
+            # A channel that is closed would wait for the events of all calls.
+            for call in list(self._calls):
+                call.cancel()
+            while self._calls or self._nudges:
+                event = self._channel._channel.next_call_event()
+                with suppress(BaseException):
+                    event.tag(event)
+
+    def _take_turns(self) -> None:
         while True:
             busy_since_s = time.monotonic()
             self._run_ready()
             with self._condition:
-                if self._woken or (self._submitted and self._active < self._size):
+                if self._woken or (self._submitted and len(self._works) < self._size):
                     continue
                 self._is_woken = False
                 if not (self._calls or self._nudges):
-                    if self._is_closed and not self._active:
+                    if self._is_closed and not self._works:
                         return
                     self._condition.wait()
                     continue
-                now_s = time.monotonic()
-                if now_s - busy_since_s > _BUSY_S:
+                if (busy_s := time.monotonic() - busy_since_s) > _BUSY_S:
                     for call in self._calls:
-                        call.restart_waiting(now_s)
+                        call.leave_out(busy_s)
             self.is_waiting = True
             self._take_events(self._channel._channel.next_call_event)
             self.is_waiting = False
@@ -215,9 +237,10 @@ class ReceiveLoop:
             with self._condition:
                 self._ready.extend(self._woken)
                 self._woken.clear()
-                while self._submitted and self._active < self._size:
-                    self._active += 1
-                    self._ready.append(greenlet(self._work(self._submitted.popleft())))
+                while self._submitted and len(self._works) < self._size:
+                    work = greenlet(self._work(self._submitted.popleft()))
+                    self._works.add(work)
+                    self._ready.append(work)
             if not self._ready:
                 return
 
@@ -228,7 +251,7 @@ class ReceiveLoop:
             except BaseException as error:  # noqa: BLE001 - raised by end()
                 self._error = self._error or error
             finally:
-                self._active -= 1
+                self._works.discard(getcurrent())
 
         return run
 

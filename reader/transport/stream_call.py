@@ -36,7 +36,6 @@ except (AttributeError, ImportError):
 
 Metadata = Sequence[tuple[str, str]]
 
-_PORTION_BYTES: Final = 64 * 1024
 _NO_FLAGS: Final = 0
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -191,10 +190,10 @@ class _StreamCall:
         """Since when it waits for the server, by the monotonic clock; None while it does not."""
         return self._since_s if self._loop is None or self._loop.is_waiting else None
 
-    def restart_waiting(self, now_s: float) -> None:
-        """Count the time that it has waited from now on, as its loop did not look."""
+    def leave_out(self, busy_s: float) -> None:
+        """Do not count a time in which its loop did not look as the server's silence."""
         if self._since_s is not None:
-            self._since_s = now_s
+            self._since_s += busy_s
 
     def nudge(self, tag: object) -> bool:
         """Have an event with a tag come on the channel; return whether the call still can."""
@@ -222,7 +221,7 @@ class _StreamCall:
 
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over the messages; see Call."""
-        for portion in self.portions(_PORTION_BYTES):
+        for portion in self.portions(0):
             yield from portion
 
     def cancel(self) -> None:
@@ -237,13 +236,21 @@ class _StreamCall:
         self.cancel()
         if self._loop is None:
             while self._due:
-                self._on_event(self._call.next_event())
+                self._on_event(self._next_event())
+
+    def _next_event(self) -> Any:
+        try:
+            return self._call.next_event()
+        except BaseException:
+            # A signal's: grpcio has given the call up, and no event may be asked for again.
+            self._due = 0
+            raise
 
     def _wait(self) -> None:
         """Receive until a portion is full, or the call has ended."""
         while self._due and not self._is_full:
             if self._loop is None:
-                self._on_event(self._call.next_event())
+                self._on_event(self._next_event())
             else:
                 self._waiter = self._loop.current_work()
                 self._loop.go_on()
@@ -251,21 +258,26 @@ class _StreamCall:
     def _on_event(self, event: Any) -> None:
         """Take an event of the call."""
         self._due -= 1
-        for operation in event.batch_operations:
-            kind = operation.type()
-            if kind == _MESSAGE:
-                message = operation.message()
-                if message is not None:
-                    self._add(message)
-            elif kind == _STATUS:
-                self._status = operation.code(), operation.details()
-        if self._loop is None:
-            return
+        try:
+            for operation in event.batch_operations:
+                kind = operation.type()
+                if kind == _MESSAGE:
+                    message = operation.message()
+                    if message is not None:
+                        self._add(message)
+                elif kind == _STATUS:
+                    self._status = operation.code(), operation.details()
+        finally:
+            if self._loop is not None:
+                self._tell(self._loop)
+
+    def _tell(self, loop: ReceiveLoop) -> None:
+        """Tell the loop if a portion is there, and if no event is to come."""
         if self._waiter is not None and (self._is_full or not self._due):
             waiter, self._waiter = self._waiter, None
-            self._loop.resume(waiter)
+            loop.resume(waiter)
         if not self._due:
-            self._loop.remove(self)
+            loop.remove(self)
 
     def _add(self, message: bytes) -> None:
         self._portion.append(message)

@@ -251,7 +251,7 @@ def _joined(parts: Sequence[_Part], frames: Iterator[Frame]) -> Iterator[_Part]:
     """
     yield from parts
     try:
-        for frame in frames:
+        while (frame := wait_aside(lambda: next(frames, None))) is not None:
             yield from _parts_of(frame)
     except (OSError, EOFError) as error:
         raise UnavailableError("the reader process ended in the middle of an answer.") from error

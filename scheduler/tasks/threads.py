@@ -12,7 +12,11 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, Protocol
 
-from slackwater.reader.transport.receive_loop import receive_loops, wait_aside
+from slackwater.reader.transport.receive_loop import (
+    STREAMS_PER_CHANNEL_MAX,
+    receive_loops,
+    wait_aside,
+)
 from slackwater.reader.transport.stream_call import IS_SUPPORTED
 
 Lock = AbstractContextManager[object]
@@ -86,7 +90,10 @@ class PythonThreads:
 
     def pool(self, size: int) -> AbstractContextManager[Pool]:
         """Return a pool for this many works at once; its end waits for all submitted work."""
-        return receive_loops(size) if IS_SUPPORTED else ThreadPoolExecutor(size, "partition")
+        if IS_SUPPORTED:
+            return receive_loops(size)
+        # They share a connection.
+        return ThreadPoolExecutor(min(size, STREAMS_PER_CHANNEL_MAX), "partition")
 
     def repeat(self, work: Callable[[], object], *, every_s: float) -> Repetition:
         """Start a thread that does work again and again, first after every_s seconds."""

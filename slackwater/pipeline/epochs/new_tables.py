@@ -65,9 +65,9 @@ class NewTables:
             ReaderError: Spanner can't be read: an unchecked epoch may have a new table, which would
                 count as complete.
         """
-        if time.monotonic() - self._looked_s < self._every_s or (is_unchanged and self._has_looked):
+        self._has_looked &= is_unchanged
+        if time.monotonic() - self._looked_s < self._every_s or self._has_looked:
             return []
-        self._has_looked = False
         try:
             now = frozenset(table.name for table in self._tables_at(end_ns))
         except ReaderError as error:

@@ -1,6 +1,8 @@
 """A call's messages come as grpcio's own iterator gives them, however the call ends."""
 
+import os
 import pickle
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.endpoint import plaintext
+from slackwater.reader.transport import stream_call
 from slackwater.reader.transport.channels import Channels
-from slackwater.reader.transport.receive_loop import current_loop, receive_loops, wait_aside
+from slackwater.reader.transport.receive_loop import (
+    ReceiveLoops,
+    current_loop,
+    receive_loops,
+    wait_aside,
+)
 from slackwater.reader.transport.stream_call import (
     IS_SUPPORTED,
     Call,
@@ -298,29 +306,125 @@ def test_a_call_to_another_server_waits_by_itself(server: Server) -> None:
         loops.submit(read_both)
 
 
-def test_a_loop_that_was_busy_does_not_take_the_server_for_silent(server: Server) -> None:
-    seen: list[float | None] = []
+def test_a_channel_is_not_changed_while_an_event_of_it_is_to_come(server: Server) -> None:
+    channels, renewed = list[object](), Renewed(server)
+    script = pickle.dumps(([], grpc.StatusCode.OK, False))
+
+    def read(loops: ReceiveLoops) -> None:
+        loop = current_loop()
+        assert loop is not None
+        channel = loop.channel_of(renewed)
+        channels.append(channel)
+        call = start_call(channel, loop, METHOD, script, ())
+        # All events of the call are there when the loop is woken.
+        time.sleep(0.5)
+        loops.submit(lambda: None)
+        outcome(call)
+        channels.append(loop.channel_of(renewed))
+
+    with receive_loops(2) as loops:
+        loops.submit(read, loops)
+    assert channels[0] is channels[1]
+
+
+def test_what_fails_in_the_loop_itself_is_raised_in_its_works(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("of the loop")
+
+    monkeypatch.setattr(stream_call._StreamCall, "_add", fail)
+    raised = list[BaseException]()
+
+    def read() -> None:
+        try:
+            outcome(server.start(([600], grpc.StatusCode.CANCELLED, False)))
+        except ValueError as error:
+            raised.append(error)
+
+    def read_two() -> None:
+        with receive_loops(2) as loops:
+            loops.submit(read)
+            loops.submit(read)
+
+    with pytest.raises(ValueError, match="of the loop"):
+        read_two()
+    assert len(raised) == 2
+
+
+def test_channels_are_closed_while_a_work_asks_for_one() -> None:
+    with serving() as server, receive_loops(1) as loops:
+        is_waiting = threading.Event()
+
+        def read() -> None:
+            call = server.start(([], grpc.StatusCode.CANCELLED, False))
+            is_waiting.set()
+            assert outcome(call)[1] is grpc.StatusCode.CANCELLED
+            server.channels.channel(0)
+
+        loops.submit(read)
+        assert is_waiting.wait(240)
+        server.channels.close()
+
+
+def test_a_call_can_be_closed_after_a_signal(server: Server) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    call = server.start(([600], grpc.StatusCode.CANCELLED, False))
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            outcome(call)
+        call.close()
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+@WAYS
+def test_a_message_is_used_before_the_next_one_has_come(server: Server, way: Way) -> None:
+    def read() -> Outcome:
+        call = server.start(([600], grpc.StatusCode.CANCELLED, False))
+        first = next(iter(call))
+        call.close()
+        return [first], grpc.StatusCode.OK, ""
+
+    assert way(read)[0] == [bytes(600)]
+
+
+def test_only_the_time_in_which_a_loop_looks_is_the_servers_silence(server: Server) -> None:
+    silence_s = list[float]()
 
     def wait() -> None:
-        call = server.start(([600], grpc.StatusCode.CANCELLED, False))
+        began_s = time.monotonic()
+        call = server.start(([], grpc.StatusCode.CANCELLED, False))
 
         def look() -> None:
-            began_s = time.monotonic()
-            while (since_s := call.waiting_since_s) is None or since_s < began_s:
+            while not silence_s or silence_s[-1] < 0.6:
+                if (since_s := call.waiting_since_s) is not None:
+                    silence_s.append(time.monotonic() - since_s)
+                    busy_s = 0.4 * len(blocked)
+                    assert silence_s[-1] <= time.monotonic() - began_s - busy_s + 0.01
                 time.sleep(0.01)
-            seen.append(since_s)
             call.cancel()
 
-        threading.Thread(target=look).start()
+        looking = threading.Thread(target=look)
+        looking.start()
         outcome(call)
+        looking.join()
 
-    def be_busy() -> None:
-        time.sleep(0.6)
-        seen.append(None)
+    blocked = list[int]()
+
+    def block() -> None:
+        for number in range(5):
+            wait_aside(lambda: time.sleep(0.2))
+            time.sleep(0.4)
+            blocked.append(number)
 
     with receive_loops(2) as loops:
         loops.submit(wait)
-        loops.submit(be_busy)
-    # It was not seen to wait before the other one was done.
-    assert seen[0] is None
-    assert seen[1] is not None
+        loops.submit(block)
+    assert silence_s[-1] >= 0.6
