@@ -23,6 +23,15 @@ def chosen_tables(settings: Settings, source: SourceHandle, names: Sequence[str]
         ReaderError: Spanner failed.
     """
     watched = watched_tables(source.connection, source.description.dialect)
+    return chosen_of(watched, settings, names)
+
+
+def chosen_of(watched: Sequence[Table], settings: Settings, names: Sequence[str]) -> list[Table]:
+    """Return the same of the tables that the change stream watches.
+
+    Raises:
+        NoTableError: as chosen_tables().
+    """
     by_settings = tables_to_read(watched, filter_of(settings))
     by_name = tables_to_read(by_settings, RecordFilter(tuple(names)))
     if not by_name:

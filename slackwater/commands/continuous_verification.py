@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from slackwater.commands.chosen_tables import chosen_tables
+from slackwater.commands.chosen_tables import chosen_of
 from slackwater.commands.stored_pipeline import open_pipeline
 from slackwater.commands.verify import MirrorSource, mirror_source
 from slackwater.config.settings import Settings
@@ -22,6 +22,7 @@ from slackwater.pipeline.signals import termination_signals
 from slackwater.pipeline.table_chunk import chunk_of, key_from_json, key_to_json
 from slackwater.printing import show
 from slackwater.reader.database.key_range_read import ReadLimits, read_key_range
+from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.errors import ReaderError
 from slackwater.spark_sink.errors import SinkError
 from slackwater.spark_sink.output.dead_letters import spark_errors
@@ -222,18 +223,14 @@ class ContinuousVerification:
 
     def _tables(self) -> list[VerifiedTable]:
         """Return the tables to compare; the store has all of the pipeline's from now on."""
-        watched = chosen_tables(self._settings, self._source.handle, ())
-        # Without names, Spanner would return the same tables again.
-        chosen = (
-            chosen_tables(self._settings, self._source.handle, self._names)
-            if self._names
-            else watched
-        )
+        source = self._source.handle
+        watched = watched_tables(source.connection, source.description.dialect)
+        read, chosen = (chosen_of(watched, self._settings, globs) for globs in ((), self._names))
         pipeline = self._settings.pipeline
-        forget_all_but(self._store, pipeline, [table.name for table in watched])
+        forget_all_but(self._store, pipeline, [table.name for table in read])
         by_name = {one.table: one for one in verified_tables(self._store, pipeline)}
         # Also those that are not chosen: all mirrors are equal only when they are.
-        for table in watched:
+        for table in read:
             if table.name not in by_name:
                 by_name[table.name] = VerifiedTable(pipeline, table.name)
                 record_verified(self._store, by_name[table.name])

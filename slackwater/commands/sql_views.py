@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from slackwater.commands.chosen_tables import chosen_tables
+from slackwater.commands.chosen_tables import chosen_of
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.pipeline.source import capture_type, connect
-from slackwater.reader.database.watched_tables import Table
+from slackwater.reader.database.watched_tables import Table, watched_tables
 from slackwater.spark_sink.envelopes.event import WITH_OLD_VALUES
 from slackwater.spark_sink.formats import BIGQUERY
 from slackwater.spark_sink.output.application import application_of
@@ -114,6 +114,6 @@ class _Tables:
 def _tables_of(settings: Settings, names: Sequence[str]) -> _Tables:
     source = connect(settings)
     with closing(source.connection):
-        read = chosen_tables(settings, source, ())
-        chosen = chosen_tables(settings, source, names)
+        watched = watched_tables(source.connection, source.description.dialect)
+    read, chosen = (chosen_of(watched, settings, globs) for globs in ((), names))
     return _Tables(read, chosen, capture_type(source.description))

@@ -19,14 +19,18 @@ from slackwater.state.verified_tables import record_verified, verified_tables
 def test_tables_that_are_not_chosen_are_not_proved_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def chosen(_settings: Any, _source: Any, names: Sequence[str]) -> list[Any]:
-        return [SimpleNamespace(name=name) for name in names or ("A", "B")]
+    watched = [SimpleNamespace(name=name) for name in ("A", "B")]
 
-    monkeypatch.setattr(continuous_verification, "chosen_tables", chosen)
+    def chosen(tables: list[Any], _settings: Any, names: Sequence[str]) -> list[Any]:
+        return [table for table in tables if not names or table.name in names]
+
+    monkeypatch.setattr(continuous_verification, "watched_tables", lambda *_: watched)
+    monkeypatch.setattr(continuous_verification, "chosen_of", chosen)
     store = Store.open(f"sqlite:///{tmp_path}/state.db", migrate=True)
     store.ensure_pipeline("orders", "source")
     record_verified(store, VerifiedTable("orders", "A", equal_at_ns=5_000))
-    source: Any = SimpleNamespace(handle=None, mirror=lambda _table: None)
+    handle = SimpleNamespace(connection=None, description=SimpleNamespace(dialect=None))
+    source: Any = SimpleNamespace(handle=handle, mirror=lambda _table: None)
     settings: Any = SimpleNamespace(pipeline="orders")
     one = ContinuousVerification(source, settings, store, threading.Event(), ("A",), repair=False)
     assert list(one.round()) == []
