@@ -29,7 +29,7 @@ from slackwater.reader.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from slackwater.reader.transport.channels import Channels, channel_options
+from slackwater.reader.transport.channels import Channels
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS, code_of, details_of
 from slackwater.reader.transport.stream_call import Call
 from slackwater.timestamp import us_to_ns
@@ -46,7 +46,6 @@ _Table: Final = type(Table.pb(Table()))
 _DATA: Final = "/google.bigtable.v2.Bigtable/"
 _GET_TABLE: Final = "/google.bigtable.admin.v2.BigtableTableAdmin/GetTable"
 _CALL_SECONDS_MAX: Final = 30.0
-_CHANNEL_OPTIONS: Final = channel_options(2 * 1024 * 1024)
 # The same request would get the same answer in a moment.
 _REFUSALS: Final = frozenset(
     {
@@ -81,9 +80,8 @@ class BigtableService:
         self.table = table
         self.is_closed = False
         self._lock = threading.Lock()
-        data, admin = table.server("bigtable"), table.server("bigtableadmin")
-        self._data = Channels(data, _CHANNEL_OPTIONS, BIGTABLE_SCOPES)
-        self._admin = Channels(admin, _CHANNEL_OPTIONS, BIGTABLE_SCOPES)
+        self._data = Channels(table.server("bigtable"), BIGTABLE_SCOPES)
+        self._admin = Channels(table.server("bigtableadmin"), BIGTABLE_SCOPES)
 
     def config(self) -> ChangeStreamConfig:
         """Return the properties of the table's change stream.

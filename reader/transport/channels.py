@@ -90,23 +90,19 @@ class ChannelCredentials:
             self._seen = versions
 
 
+_OPTIONS: Final = channel_options(2 * 1024 * 1024)
+
+
 class Channels:
     """The channels to one server, for many threads.
 
     Args:
         endpoint: the server.
-        options: of gRPC, for each of them.
         scopes: of the tokens that are sent to it.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        options: Sequence[tuple[str, Any]],
-        scopes: Sequence[str] = SPANNER_SCOPES,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, scopes: Sequence[str] = SPANNER_SCOPES) -> None:
         self._target = endpoint.target
-        self._options = options
         self._credentials = ChannelCredentials(endpoint, scopes)
         self._version = 0
         self._lock = threading.Lock()
@@ -127,9 +123,9 @@ class Channels:
                 self._opened, self._version = [], version
             while len(self._opened) <= number:
                 self._opened.append(
-                    grpc.insecure_channel(self._target, options=self._options)
+                    grpc.insecure_channel(self._target, options=_OPTIONS)
                     if credentials is None
-                    else grpc.secure_channel(self._target, credentials, options=self._options)
+                    else grpc.secure_channel(self._target, credentials, options=_OPTIONS)
                 )
             return self._opened[number]
 

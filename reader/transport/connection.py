@@ -39,7 +39,6 @@ from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.channels import (
     EXECUTE_STREAMING_SQL,
     Channels,
-    channel_options,
 )
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
@@ -57,7 +56,6 @@ _STREAMING_READ: Final = "/google.spanner.v1.Spanner/StreamingRead"
 _CALL_SECONDS_MAX: Final = 30.0
 # A multiplexed session lives for 28 days; Google recommends a new one every 7.
 _SESSION_SECONDS_MAX: Final = 7 * 86_400.0
-_CHANNEL_OPTIONS: Final = channel_options(2 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Connection:
     def __init__(self, change_stream: ChangeStream) -> None:
         self.change_stream = change_stream
         self._lock = threading.Lock()
-        self._channels = Channels(change_stream.endpoint, _CHANNEL_OPTIONS)
+        self._channels = Channels(change_stream.endpoint)
         self._client: tuple[grpc.Channel, SpannerClient] | None = None
         self._session: str | None = None
         self._session_made = 0.0

@@ -65,7 +65,7 @@ class Server:
     """A server, and the channels to it."""
 
     def __init__(self, target: str) -> None:
-        self.channels = Channels(plaintext(target), ())
+        self.channels = Channels(plaintext(target))
 
     def start(self, script: Scripted) -> Call:
         """Start a call in the way of the calling thread: in its loop, or alone."""
