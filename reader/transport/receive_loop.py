@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
@@ -78,15 +79,14 @@ class ReceiveLoop:
         self._channels: NumberedChannels | None = None
         self._channel: Any = None
         self._condition = threading.Condition()
-        # Added by any thread, under the condition.
+        # Of any thread, under the condition.
         self._submitted: deque[Callable[[], object]] = deque()
-        self._woken: deque[Any] = deque()
         self._is_closed = False
         self._is_woken = False
         self._calls: set[LoopedCall] = set()
         # Of them no event has come. A channel that is closed would wait for it.
         self._nudges = 0
-        # The loop's own.
+        # Any thread adds works that can go on, and then wakes the loop.
         self._ready: deque[Any] = deque()
         self._works: set[Any] = set()
         self._error: BaseException | None = None
@@ -150,23 +150,19 @@ class ReceiveLoop:
 
     def wait_for(self, blocking: Callable[[], T]) -> T:
         """Return what a call in another thread returns, or raise what it raises."""
-        work, outcome = getcurrent(), list[T]()
-        errors = list[BaseException]()
+        work, outcome = getcurrent(), Future[T]()
 
         def call() -> None:
             try:
-                outcome.append(blocking())
+                outcome.set_result(blocking())
             except BaseException as error:  # noqa: BLE001 - raised below
-                errors.append(error)
-            with self._condition:
-                self._woken.append(work)
+                outcome.set_exception(error)
+            self._ready.append(work)
             self._wake()
 
         threading.Thread(target=call, name="aside", daemon=True).start()
         self.go_on()
-        if errors:
-            raise errors[0]
-        return outcome[0]
+        return outcome.result()
 
     def _wake(self) -> None:
         """Have the loop look at what other threads have added."""
@@ -204,7 +200,7 @@ class ReceiveLoop:
             busy_since_s = time.monotonic()
             self._run_ready()
             with self._condition:
-                if self._woken or (self._submitted and len(self._works) < self._size):
+                if self._ready or (self._submitted and len(self._works) < self._size):
                     continue
                 self._is_woken = False
                 if not (self._calls or self._nudges):
@@ -235,8 +231,6 @@ class ReceiveLoop:
             while self._ready:
                 self._ready.popleft().switch()
             with self._condition:
-                self._ready.extend(self._woken)
-                self._woken.clear()
                 while self._submitted and len(self._works) < self._size:
                     work = greenlet(self._work(self._submitted.popleft()))
                     self._works.add(work)

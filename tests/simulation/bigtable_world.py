@@ -19,7 +19,7 @@ from slackwater.pipeline.start_positions import ExactStart, Origin, StartFacts, 
 from slackwater.reader.bigtable.service import BigtableService, ChangeMessage, ChangeStreamConfig
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.transport.stream_call import Call, IteratedCall
+from slackwater.reader.transport.stream_call import Call, CallError, IteratedCall
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
 from slackwater.scheduler.bigtable.planner import TabletPlanner, TabletTask
 from slackwater.scheduler.bigtable.tablet_task import read_tablets
@@ -45,20 +45,6 @@ _BREAKS = (
     *(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED),
     *(grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNKNOWN),
 )
-
-
-class BrokenCallError(grpc.RpcError):  # type: ignore[misc]
-    """A call that ended with a status."""
-
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(details)
-        self._code, self._details = code, details
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return self._details
 
 
 class SimulatedBigtable(BigtableService):
@@ -102,7 +88,7 @@ class SimulatedBigtable(BigtableService):
                         yield from self._ending()
                         return
         except AbortError as error:
-            raise BrokenCallError(error.code, error.details) from error
+            raise CallError(error.code, error.details) from error
 
     def _ending(self) -> Iterator[bytes]:
         """End a call early: with an error, without a CloseStream, or as if its end had come."""
@@ -112,7 +98,7 @@ class SimulatedBigtable(BigtableService):
             case 1:
                 yield ChangeMessage(close_stream={"status": {}}).SerializeToString()
             case _:
-                raise BrokenCallError(self._choose.choice(_BREAKS), "broken")
+                raise CallError(self._choose.choice(_BREAKS), "broken")
 
 
 class StillClock:

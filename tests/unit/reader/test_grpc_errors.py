@@ -21,23 +21,9 @@ from slackwater.reader.transport.grpc_errors import (
     is_session_lost,
     to_reader_error,
 )
+from slackwater.reader.transport.stream_call import CallError
 from slackwater.timestamp import parse_rfc3339
 from tests.support.repository import DOCS
-
-
-class Answer(grpc.RpcError):  # type: ignore[misc]
-    """What grpcio raises for a status."""
-
-    def __init__(self, status: grpc.StatusCode, message: str = "something went wrong") -> None:
-        self.status = status
-        self.message = message
-
-    def code(self) -> grpc.StatusCode:
-        return self.status
-
-    def details(self) -> str:
-        return self.message
-
 
 STREAM = ChangeStream("project", "instance", "database", "S")
 # As the emulator answered: in GoogleSQL, in PostgreSQL, and to a query that was open.
@@ -126,7 +112,7 @@ def test_a_stream_created_again_stops_the_pipeline_with_a_way_to_go_on(
 def test_no_code_that_a_proxy_can_produce_stops_a_pipeline_for_good(
     code: grpc.StatusCode, message: str
 ) -> None:
-    error = to_reader_error(Answer(code, message), STREAM)
+    error = to_reader_error(CallError(code, message), STREAM)
     assert not error.user_error
     assert error.message
     assert error.hint
@@ -139,7 +125,7 @@ def test_a_start_after_the_partitions_end_is_looked_into_under_either_code(code:
         "Specified start_timestamp is invalid for the partition. Please specify a start_timestamp"
         " within 2026-11-21T02:39:25.568679+00:00 and 2026-11-21T02:39:29.65607+00:00."
     )
-    error = to_reader_error(Answer(grpc.StatusCode[code], message), STREAM)
+    error = to_reader_error(CallError(grpc.StatusCode[code], message), STREAM)
     assert isinstance(error, StartOutsidePartitionError)
     assert not error.user_error
 
@@ -160,19 +146,19 @@ def test_a_start_after_the_partitions_end_is_looked_into_under_either_code(code:
 def test_spanners_own_refusals_stop_a_pipeline(
     code: str, message: str, kind: type[ReaderError]
 ) -> None:
-    error = to_reader_error(Answer(grpc.StatusCode[code], message), STREAM)
+    error = to_reader_error(CallError(grpc.StatusCode[code], message), STREAM)
     assert type(error) is kind
     assert error.user_error
 
 
 @pytest.mark.parametrize("code", [c for c in grpc.StatusCode if c.name not in ONCE])
 def test_a_broken_call_is_repeated_at_once(code: grpc.StatusCode) -> None:
-    assert is_retryable(Answer(code))
+    assert is_retryable(CallError(code, "something went wrong"))
 
 
 @pytest.mark.parametrize("code", sorted(ONCE))
 def test_a_refusal_is_not_repeated_at_once(code: str) -> None:
-    assert not is_retryable(Answer(grpc.StatusCode[code]))
+    assert not is_retryable(CallError(grpc.StatusCode[code], "something went wrong"))
 
 
 def test_a_lost_session_is_tried_again_with_another_one() -> None:
@@ -189,7 +175,7 @@ def test_a_code_that_is_not_grpcs_is_tried_again() -> None:
 
 def test_who_reads_a_time_that_is_too_old_is_not_told_to_begin_a_pipeline_again() -> None:
     """Only an initial scan has to: rescans and verify wait, tail takes another time."""
-    error = to_reader_error(Answer(grpc.StatusCode.FAILED_PRECONDITION, STALE), STREAM)
+    error = to_reader_error(CallError(grpc.StatusCode.FAILED_PRECONDITION, STALE), STREAM)
     assert "another pipeline name" not in error.hint
     assert "catch up first" in error.hint
 
