@@ -49,6 +49,10 @@ def spanner_engine(url: URL) -> Engine:
                 "It has to be there on each machine that uses the store, executors too",
             ) from error
 
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, _record: Any) -> None:
+        connection._transaction_helper.retry_transaction = _end_aborted
+
     @event.listens_for(engine, "checkout")
     def checkout(_connection: Any, record: Any, _proxy: Any) -> None:
         # A client keeps the certificate with which it was made.
@@ -56,6 +60,18 @@ def spanner_engine(url: URL) -> Engine:
             raise sa.exc.DisconnectionError("the endpoint's files have changed")
 
     return engine
+
+
+def _end_aborted() -> None:
+    """End an aborted transaction, so that the store runs its work again.
+
+    The library would run the statements again, compare the rows that were read, and commit what was
+    decided by them. It passes over rows that have come after those: two parents that end at once
+    would both be the first, and nobody would claim their child.
+    """
+    from google.cloud.spanner_dbapi.exceptions import RetryAborted
+
+    raise RetryAborted("the transaction was aborted")
 
 
 def _endpoint_of(url: URL) -> Endpoint:

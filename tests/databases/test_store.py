@@ -344,6 +344,25 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     assert path.read_text() == "not a database " * 100
 
 
+def test_what_spanner_aborts_is_run_again_with_the_rows_that_came_meanwhile(
+    new_store_url: Callable[[str], str],
+) -> None:
+    """The library would repeat the statements and pass over rows after those that were read."""
+    store = Store.open(new_store_url("spanner"), migrate=True)
+    attempts = []
+
+    def work(transaction: Transaction) -> None:
+        attempts.append(transaction.observed_ends("plan"))
+        if len(attempts) == 1:
+            # The emulator lets it run in one of five attempts.
+            store.run(lambda t: t.add_ends("plan", [A.key], 0), patience_s=300)
+        transaction.add_ends("plan", [B.key], 1)
+
+    store.run(work, patience_s=300)
+    assert attempts == [{}, {A.key: 0}]
+    store.close()
+
+
 def test_a_spanner_database_that_does_not_exist_is_named(emulator: Emulator) -> None:
     del emulator
     with pytest.raises(StoreRefusedError, match=r"instances/none/databases/none refuses: 404"):
