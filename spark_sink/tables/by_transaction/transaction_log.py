@@ -19,6 +19,7 @@ from slackwater.spark_sink.errors import DatabaseError
 from slackwater.spark_sink.output.commit_log import taken_over_error
 from slackwater.spark_sink.output.epoch_place import EpochPlace
 from slackwater.spark_sink.output.task_rows import RowsForTasks, rows_by_tasks
+from slackwater.spark_sink.output.watermark_log import FOLDER
 from slackwater.spark_sink.tables.by_transaction.names import TableAddress
 from slackwater.spark_sink.tables.by_transaction.sql_database import SqlDatabase
 from slackwater.spark_sink.tables.database_access import PIPELINE_PROPERTY, properties_in
@@ -107,7 +108,9 @@ class TransactionLog(ABC, Generic[D]):
         return self.error(
             f"the database does not have the epoch of {datetime_to_rfc3339(epoch)}, which"
             f" {self.place.path} has.",
-            "They are of different times: restore both as of one time",
+            "They are of different times: restore both as of one time. What a failover has lost can"
+            f" be read again: remove {self.place.path}/{FOLDER}, and start the pipeline, which says"
+            " how to go on",
         )
 
     @contextmanager
