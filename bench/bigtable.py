@@ -44,7 +44,7 @@ from slackwater.reader.bigtable.partition_read import PartitionRead
 from slackwater.reader.bigtable.positions import Position, Read, reads_of, starting_at
 from slackwater.reader.bigtable.service import BigtableService
 from slackwater.reader.bigtable.table import BigtableTable
-from slackwater.reader.transport.receive_loop import receive_loops
+from slackwater.reader.transport.receive_loop import receive_loop
 from slackwater.scheduler.tasks.byte_queue import ByteQueue
 from slackwater.testing.compare import freshness_seconds
 from slackwater.timestamp import format_rfc3339, us_to_ns
@@ -128,9 +128,9 @@ def ours(host: str, load: Load, ends_us: Sequence[int]) -> int:
             received = receiver.submit(rows_in, end_us, queue)
             after: list[Position] = []
             try:
-                with receive_loops(_AT_ONCE) as loops:
+                with receive_loop(_AT_ONCE) as loop:
                     for partition in reads_of(positions):
-                        loops.submit(read, end_us, queue, partition, after)
+                        loop.submit(read, end_us, queue, partition, after)
             finally:
                 queue.end()
             positions = after

@@ -33,7 +33,7 @@ from slackwater.reader.decode.arrow import to_record_batch
 from slackwater.reader.query.batch_decoder import BatchDecoder, Owners
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.transport.connection import Connection
-from slackwater.reader.transport.receive_loop import receive_loops
+from slackwater.reader.transport.receive_loop import receive_loop
 from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task_counts
 from slackwater.scheduler.epoch import cut_of, watermark_for_end
 from slackwater.scheduler.tasks.cut_filter import CutFilter
@@ -121,9 +121,9 @@ def ours(case: Case, stream: ChangeStream) -> int:
         return audit
 
     audits: list[PartitionAudit] = []
-    with receive_loops(case.partitions) as loops:
+    with receive_loop(case.partitions) as loop:
         for number in range(case.partitions):
-            loops.submit(lambda of: audits.append(read(of)), number)
+            loop.submit(lambda of: audits.append(read(of)), number)
     decoder.flush()
     decoder.deliver_remaining()
     counted = task_counts(audits, partial_transactions)

@@ -29,7 +29,7 @@ class Endpoint:
         plaintext: without TLS, and so without credentials.
         anonymous: with TLS, and without credentials, as Spanner Omni takes it.
         ca_certificate: a PEM file with the certificates of the authorities to trust; None for those
-            that gRPC brings.
+            that Mozilla trusts.
         client_certificate, client_key: PEM files for mutual TLS, with the chain of the certificate;
             both or none. They are read again when they have changed.
         credentials_file: Google's credentials; None for Application Default Credentials.

@@ -7,7 +7,7 @@ from typing import Any, Final
 import google.auth
 import grpc
 from google.auth import impersonated_credentials
-from google.auth.credentials import Credentials
+from google.auth.credentials import Credentials, TokenState
 from google.auth.exceptions import DefaultCredentialsError
 from google.auth.transport.grpc import AuthMetadataPlugin
 from google.auth.transport.requests import Request
@@ -53,10 +53,25 @@ def google_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> Credentials
     return credentials
 
 
-def call_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> grpc.CallCredentials:
-    """Return what adds a token to each call of a channel; see google_credentials()."""
-    plugin = AuthMetadataPlugin(google_credentials(endpoint, scopes), Request())
-    return grpc.metadata_call_credentials(plugin)
+def call_credentials(credentials: Credentials) -> grpc.CallCredentials:
+    """Return what adds a token to each call of a channel."""
+    return grpc.metadata_call_credentials(AuthMetadataPlugin(credentials, Request()))
+
+
+def token_headers(credentials: Credentials) -> list[str]:
+    """Return the headers that credentials add to a call; unless has_token(), one is fetched.
+
+    Raises:
+        GoogleAuthError: none can be had.
+    """
+    headers: dict[str, str] = {}
+    credentials.before_request(None if has_token(credentials) else Request(), "POST", "", headers)
+    return [f"{name}: {value}" for name, value in headers.items()]
+
+
+def has_token(credentials: Credentials) -> bool:
+    """Return whether credentials have a token that stays valid for minutes."""
+    return credentials.token_state is TokenState.FRESH
 
 
 def _own_credentials(endpoint: Endpoint, scopes: Sequence[str]) -> Credentials:

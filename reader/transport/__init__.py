@@ -7,7 +7,7 @@ Answers are decoded elsewhere; nothing here reads a record.
 - statement: the SQL of a change stream query in both dialects.
 - quoting: names in SQL, in both dialects.
 - receive_loop: one thread for many calls.
-- stream_call: a call's messages; the only module that adapts to grpcio's internals.
+- transfers: what libcurl transfers for one thread; stream_call: one call, and its messages.
 - answers: the table of gRPC codes and messages, which decides what is tried again, and how.
 - grpc_errors: applies the table to the libraries' exceptions, and makes an error of reader.errors
   of each.

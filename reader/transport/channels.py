@@ -1,21 +1,38 @@
 """Channels to an endpoint: their options, and the credentials with which they are opened."""
 
+from __future__ import annotations
+
+import os
 import ssl
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
+import certifi
 import grpc
+import pycurl
 import structlog
+from google.auth.credentials import Credentials
 from google.auth.exceptions import GoogleAuthError
 
 from slackwater.endpoint import Endpoint, file_versions
-from slackwater.google_credentials import SPANNER_SCOPES, call_credentials
+from slackwater.google_credentials import (
+    SPANNER_SCOPES,
+    call_credentials,
+    google_credentials,
+    has_token,
+    token_headers,
+)
 from slackwater.reader.errors import TlsFileError
-from slackwater.reader.transport.receive_loop import current_loop
-from slackwater.reader.transport.stream_call import Call, Metadata, start_call
+from slackwater.reader.transport.receive_loop import current_loop, wait_aside
+from slackwater.reader.transport.stream_call import Call, Metadata, StreamCall
+from slackwater.timestamp import seconds_to_ms
 
 EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 
@@ -39,6 +56,27 @@ def channel_options(lookahead_bytes: int) -> tuple[tuple[str, Any], ...]:
     )
 
 
+Files = tuple[bytes | None, bytes | None, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The credentials of an endpoint, as they are now.
+
+    Attributes:
+        version: a number that grows with each change.
+        files: the certificates of the authorities, the client's key, its certificate; None for
+            none.
+        of_google: adds tokens to calls; None without.
+        of_channels: both, for grpcio; None for no TLS.
+    """
+
+    version: int
+    files: Files
+    of_google: Credentials | None
+    of_channels: grpc.ChannelCredentials | None
+
+
 class ChannelCredentials:
     """The credentials of channels to an endpoint, made again when a file of them has changed.
 
@@ -57,11 +95,10 @@ class ChannelCredentials:
         self._lock = threading.Lock()
         self._seen: tuple[tuple[int, ...], ...] | None = None
         self._warned_of: tuple[tuple[int, ...], ...] | None = None
-        self._made: grpc.ChannelCredentials | None = None
-        self._version = 0
+        self._made: Current | None = None
 
-    def current(self) -> tuple[int, grpc.ChannelCredentials | None]:
-        """Return a number that grows with each change, and the credentials; None for no TLS.
+    def current(self) -> Current:
+        """Return the present credentials.
 
         Files that can't be used change nothing: they may be in the middle of being replaced.
 
@@ -71,30 +108,37 @@ class ChannelCredentials:
         """
         with self._lock:
             versions = file_versions(self._endpoint)
-            if versions != self._seen:
-                self._make(versions)
-            return self._version, self._made
+            if self._made is None or versions != self._seen:
+                self._made = self._make(versions, self._made)
+            return self._made
 
-    def _make(self, versions: tuple[tuple[int, ...], ...]) -> None:
+    def _make(self, versions: tuple[tuple[int, ...], ...], last: Current | None) -> Current:
         try:
-            self._made = _channel_credentials(self._endpoint, self._scopes)
+            made = _current(self._endpoint, self._scopes, last.version + 1 if last else 1)
         except (TlsFileError, GoogleAuthError) as error:
-            if self._seen is None:
+            if last is None:
                 raise
             # They may become usable without being written again, as by chown.
             if versions != self._warned_of:
                 self._warned_of = versions
                 _log.warning("changed files of the endpoint are not used", reason=str(error))
-        else:
-            self._version += 1
-            self._seen = versions
+            return last
+        self._seen = versions
+        return made
 
 
 _OPTIONS: Final = channel_options(2 * 1024 * 1024)
+_CONNECT_S: Final = 20
+_KEEPALIVE_S: Final = 120
+_HEADERS: Final = ("content-type: application/grpc", "te: trailers", "accept:", "expect:")
+_ROOTS_VARIABLE: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+# In the order in which grpcio looks.
+_PROXY_VARIABLES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
+_NO_PROXY_VARIABLES: Final = ("no_grpc_proxy", "no_proxy")
 
 
 class Channels:
-    """The channels to one server, for many threads.
+    """The channels to one server, for many threads: grpcio's, and libcurl's for streams.
 
     Args:
         endpoint: the server.
@@ -102,65 +146,136 @@ class Channels:
     """
 
     def __init__(self, endpoint: Endpoint, scopes: Sequence[str] = SPANNER_SCOPES) -> None:
+        self._endpoint = endpoint
         self._target = endpoint.target
         self._credentials = ChannelCredentials(endpoint, scopes)
-        self._version = 0
         self._lock = threading.Lock()
-        self._opened: list[grpc.Channel] = []
+        self._opened: tuple[int, grpc.Channel] | None = None
         # Another thread may be about to make a call on one of them.
         self._replaced: list[grpc.Channel] = []
+        self._handles: tuple[int, deque[pycurl.Curl]] = 0, deque()
+        self._calls = WeakSet[StreamCall]()
 
-    def channel(self, number: int = 0) -> grpc.Channel:
-        """Return the channel of a number, opened with the present credentials.
+    def channel(self) -> grpc.Channel:
+        """Return the channel for single answers, opened with the present credentials.
 
         Raises:
             TlsFileError, GoogleAuthError: there are none.
         """
         with self._lock:
-            version, credentials = self._credentials.current()
-            if version != self._version:
-                self._replaced += self._opened
-                self._opened, self._version = [], version
-            while len(self._opened) <= number:
-                self._opened.append(
+            current = self._credentials.current()
+            if self._opened is None or self._opened[0] != current.version:
+                if self._opened is not None:
+                    self._replaced.append(self._opened[1])
+                channel = (
                     grpc.insecure_channel(self._target, options=_OPTIONS)
-                    if credentials is None
-                    else grpc.secure_channel(self._target, credentials, options=_OPTIONS)
+                    if current.of_channels is None
+                    else grpc.secure_channel(self._target, current.of_channels, options=_OPTIONS)
                 )
-            return self._opened[number]
+                self._opened = current.version, channel
+            return self._opened[1]
 
     def start(
         self, method: str, request: bytes, metadata: Metadata, seconds_max: float | None = None
     ) -> Call:
-        """Start a call of a method with one request and many answers; see start_call()."""
-        loop = current_loop()
-        channel = None if loop is None else loop.channel_of(self)
-        if channel is None:
-            loop, channel = None, self.channel()
-        return start_call(channel, loop, method, request, metadata, seconds_max)
+        """Start a call of a method with one request and many answers.
+
+        The loop of this thread receives the messages, if there is one; otherwise the thread does.
+
+        Args:
+            method: its full name.
+            request: the serialized message.
+            metadata: of the call.
+            seconds_max: after which it fails.
+
+        Raises:
+            TlsFileError, GoogleAuthError: there are no credentials.
+        """
+        current = self._credentials.current()
+        headers = [*_HEADERS, *(f"{name}: {value}" for name, value in metadata)]
+        if (credentials := current.of_google) is not None:
+            if not has_token(credentials):
+                wait_aside(partial(token_headers, credentials))
+            headers += token_headers(credentials)
+        with self._lock:
+            if self._handles[0] != current.version:
+                self._handles = current.version, deque()
+            handles = self._handles[1]
+            handle = handles.pop() if handles else self._handle(current)
+        milliseconds = 0 if seconds_max is None else seconds_to_ms(seconds_max)
+        if milliseconds:
+            headers.append(f"grpc-timeout: {milliseconds}m")
+        handle.setopt(pycurl.TIMEOUT_MS, milliseconds)
+        scheme = "http" if self._endpoint.plaintext else "https"
+        handle.setopt(pycurl.URL, f"{scheme}://{self._target}{method}")
+        handle.setopt(pycurl.HTTPHEADER, headers)
+        handle.setopt(pycurl.POSTFIELDS, b"\0" + len(request).to_bytes(4, "big") + request)
+        call = StreamCall(handle, current_loop(), handles.append)
+        with self._lock:
+            self._calls.add(call)
+        return call
+
+    def _handle(self, current: Current) -> pycurl.Curl:
+        """Return a request of libcurl's for the server, without what a call adds."""
+        handle = pycurl.Curl()
+        is_plain = self._endpoint.plaintext
+        version = (
+            pycurl.CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE if is_plain else pycurl.CURL_HTTP_VERSION_2
+        )
+        for option, value in (
+            (pycurl.HTTP_VERSION, version),
+            (pycurl.POST, 1),
+            (pycurl.NOSIGNAL, 1),
+            # Calls share a connection, though it is not there yet.
+            (pycurl.PIPEWAIT, 1),
+            (pycurl.CONNECTTIMEOUT, _CONNECT_S),
+            (pycurl.TCP_KEEPALIVE, 1),
+            (pycurl.TCP_KEEPIDLE, _KEEPALIVE_S),
+            (pycurl.PROXY, _first_of(_PROXY_VARIABLES)),
+            (pycurl.NOPROXY, _first_of(_NO_PROXY_VARIABLES)),
+            (pycurl.HTTPPROXYTUNNEL, 1),
+        ):
+            handle.setopt(option, value)
+        authorities, key, certificate = current.files
+        if authorities is None:
+            handle.setopt(pycurl.CAINFO, os.environ.get(_ROOTS_VARIABLE) or certifi.where())
+        else:
+            handle.setopt(pycurl.CAINFO_BLOB, authorities)
+        if key is not None and certificate is not None:
+            handle.setopt(pycurl.SSLKEY_BLOB, key)
+            handle.setopt(pycurl.SSLCERT_BLOB, certificate)
+        return handle
 
     def close(self) -> None:
         """Close them; running calls fail."""
         with self._lock:
-            channels = [*self._replaced, *self._opened]
-            self._replaced, self._opened = [], []
-        # It waits for loops, which may ask for a channel.
+            channels = list(self._replaced)
+            if self._opened is not None:
+                channels.append(self._opened[1])
+            self._replaced, self._opened = [], None
+            for call in self._calls:
+                call.cancel()
         for channel in channels:
             channel.close()
 
 
-def _channel_credentials(
-    endpoint: Endpoint, scopes: Sequence[str]
-) -> grpc.ChannelCredentials | None:
+def _first_of(variables: Iterable[str]) -> str:
+    return next(filter(None, map(os.environ.get, variables)), "")
+
+
+def _current(endpoint: Endpoint, scopes: Sequence[str], version: int) -> Current:
     if endpoint.plaintext:
-        return None
-    tls = grpc.ssl_channel_credentials(*_checked_files(endpoint))
+        return Current(version, (None, None, None), None, None)
+    files = _checked_files(endpoint)
+    tls = grpc.ssl_channel_credentials(*files)
     if endpoint.anonymous:
-        return tls
-    return grpc.composite_channel_credentials(tls, call_credentials(endpoint, scopes))
+        return Current(version, files, None, tls)
+    credentials = google_credentials(endpoint, scopes)
+    both = grpc.composite_channel_credentials(tls, call_credentials(credentials))
+    return Current(version, files, credentials, both)
 
 
-def _checked_files(endpoint: Endpoint) -> tuple[bytes | None, bytes | None, bytes | None]:
+def _checked_files(endpoint: Endpoint) -> Files:
     """Return the authorities, the key and the certificate, in gRPC's order.
 
     gRPC would say of wrong files only that the server can't be reached.

@@ -18,9 +18,10 @@ from slackwater.reader.transport.channels import (
 )
 from slackwater.reader.transport.connection import Connection
 from slackwater.reader.transport.grpc_errors import CALL_ERRORS
-from slackwater.reader.transport.receive_loop import STREAMS_PER_CHANNEL_MAX
 from slackwater.reader.transport.statement import Statement
 
+# Spanner's front end allows 100 streams on a connection.
+_STREAMS_PER_CHANNEL_MAX: Final = 90
 # Thousands of streams may be waiting at the same time.
 _CHANNEL_OPTIONS: Final = channel_options(64 * 1024)
 
@@ -59,8 +60,8 @@ class OpenStreams:
         """
         # Both wait for others: to make a session, to look for credentials.
         request, metadata = await asyncio.to_thread(self._connection.stream_request, statement)
-        version, credentials = await asyncio.to_thread(self._credentials.current)
-        channel = await self._free_channel(version, credentials)
+        current = await asyncio.to_thread(self._credentials.current)
+        channel = await self._free_channel(current.version, current.of_channels)
         stub = channel.channel.unary_stream(EXECUTE_STREAMING_SQL)
         call = stub(request.SerializeToString(), metadata=metadata)
         channel.running += 1
@@ -82,7 +83,7 @@ class OpenStreams:
             self._channels.remove(idle)
             await idle.channel.close()
         for channel in self._channels:
-            if channel.version == version and channel.running < STREAMS_PER_CHANNEL_MAX:
+            if channel.version == version and channel.running < _STREAMS_PER_CHANNEL_MAX:
                 return channel
         target = self._connection.change_stream.endpoint.target
         if credentials is None:

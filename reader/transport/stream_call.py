@@ -1,43 +1,51 @@
-"""A streaming call, whose messages come in portions of those that are used together.
+"""A gRPC call with one request and many answers, whose messages come in portions.
 
-This is the only module that adapts to grpcio's internals: it uses names that grpcio does not
-promise to keep (grpc._cython, attributes of a channel). With a grpcio that lacks one of them,
-grpcio's own iterator is used, and each stream needs a thread. When grpcio is upgraded,
-tests/unit/reader/test_stream_call.py says whether this module still applies.
-
-Where a message holds one row, most of a record's cost is grpcio's bookkeeping around the message:
-locks and lists for events of any kind, and an operation for each thing that a call begins with.
-Here they begin with one, and a message is taken as it comes. In a ReceiveLoop, one thread receives
-the messages of many calls.
+libcurl transfers it, and what gRPC adds to HTTP/2 is little: a prefix of five bytes for each
+message, and a status in the trailers (gRPC's documentation, "gRPC over HTTP2"). grpcio receives a
+message by an operation of its own. Where a message holds one row, that is most of a record's cost.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
-from typing import Any, Final, Protocol
+from contextlib import ExitStack
+from typing import Final, Protocol
+from urllib.parse import unquote
 
 import grpc
+import pycurl
 
-from slackwater.reader.transport.grpc_errors import CALL_ERRORS
 from slackwater.reader.transport.receive_loop import ReceiveLoop
-
-try:
-    from grpc._cython import cygrpc
-
-    _MESSAGE: Final = cygrpc.OperationType.receive_message
-    _STATUS: Final = cygrpc.OperationType.receive_status_on_client
-    _Receive = cygrpc.ReceiveMessageOperation
-    attrgetter("integrated_call", "segregated_call", "next_call_event")(cygrpc.Channel)
-    IS_SUPPORTED = True
-except (AttributeError, ImportError):
-    IS_SUPPORTED = False
+from slackwater.reader.transport.transfers import transfers
 
 Metadata = Sequence[tuple[str, str]]
 
-_NO_FLAGS: Final = 0
+# Whether it is compressed, and its length.
+_PREFIX_BYTES: Final = 5
+# As many as libcurl hands on at once, of 16 kB at most, wait for a work that does something else.
+_CHUNKS_MAX: Final = 128
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+# gRPC's documentation, "HTTP to gRPC Status Code Mapping".
+_OF_HTTP: Final = {
+    400: grpc.StatusCode.INTERNAL,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.UNIMPLEMENTED,
+    **dict.fromkeys((429, 502, 503, 504), grpc.StatusCode.UNAVAILABLE),
+}
+# "gRPC over HTTP2", "Errors": of streams that were reset, by HTTP/2's codes in libcurl's text.
+_OF_RESETS: Final = {
+    "7": grpc.StatusCode.UNAVAILABLE,
+    "8": grpc.StatusCode.CANCELLED,
+    "11": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "12": grpc.StatusCode.PERMISSION_DENIED,
+}
+_RESET: Final = re.compile(r"HTTP/2 stream \d+ (?:was not closed cleanly|.*reset).*\(err (\d+)\)")
+_CANCELLED: Final = (grpc.StatusCode.CANCELLED, "cancelled by the reader")
+
+Status = tuple[grpc.StatusCode, str]
 
 
 class CallError(grpc.RpcError):  # type: ignore[misc]
@@ -97,93 +105,37 @@ class Call(Protocol):
         """End the call, if it runs, and give up what it holds."""
 
 
-def start_call(
-    channel: grpc.Channel,
-    loop: ReceiveLoop | None,
-    method: str,
-    request: bytes,
-    metadata: Metadata,
-    seconds_max: float | None = None,
-) -> Call:
-    """Start a call of a method with one request and many answers.
+class StreamCall:
+    """A call that libcurl transfers.
 
     Args:
-        channel: to the server.
-        loop: waits for the channel's events; None if the caller's thread waits for the call.
-        method: its full name.
-        request: the serialized message.
-        metadata: of the call.
-        seconds_max: after which it fails.
+        handle: the request.
+        loop: moves it; None if the caller's thread does, while it takes messages.
+        give_back: takes the handle when the call has ended.
     """
-    if IS_SUPPORTED:
-        return _StreamCall(channel, loop, method, request, metadata, seconds_max)
-    call = channel.unary_stream(method)(request, seconds_max, metadata)
-    return IteratedCall(call, call.cancel)
-
-
-class _StreamCall:
-    __slots__ = (
-        "_begins",
-        "_call",
-        "_due",
-        "_is_full",
-        "_loop",
-        "_portion",
-        "_receive",
-        "_room",
-        "_since_s",
-        "_status",
-        "_waiter",
-        "last_s",
-    )
 
     def __init__(
         self,
-        channel: Any,
+        handle: pycurl.Curl,
         loop: ReceiveLoop | None,
-        method: str,
-        request: bytes,
-        metadata: Metadata,
-        seconds_max: float | None,
+        give_back: Callable[[pycurl.Curl], object],
     ) -> None:
-        self._portion: list[bytes] = []
-        self._room = 0
-        self._begins = b""
-        self._is_full = False
-        self._since_s: float | None = None
-        self._status: tuple[int, str] = (grpc.StatusCode.UNKNOWN.value[0], "")
-        self._waiter: object = None
-        self.last_s = time.monotonic()
+        self.handle = handle
         self._loop = loop
-        # It can be started again as soon as its message was taken, but not for two calls.
-        self._receive = (_Receive(_NO_FLAGS),)
-        batches = (
-            (
-                cygrpc.SendInitialMetadataOperation(metadata, _NO_FLAGS),
-                cygrpc.SendMessageOperation(request, _NO_FLAGS),
-                cygrpc.SendCloseFromClientOperation(_NO_FLAGS),
-                cygrpc.ReceiveInitialMetadataOperation(_NO_FLAGS),
-                *self._receive,
-            ),
-            (cygrpc.ReceiveStatusOnClientOperation(_NO_FLAGS),),
-        )
-        # Batches of operations of which no event has come.
-        self._due = len(batches)
-        core = channel._channel
-        start = core.segregated_call if loop is None else core.integrated_call
-        self._call = start(
-            cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS,
-            method.encode(),
-            None,
-            None if seconds_max is None else time.time() + seconds_max,
-            metadata,
-            None,
-            tuple((batch, None if loop is None else self._on_event) for batch in batches),
-            cygrpc.build_census_context(),
-            None,
-        )
-        if loop is not None:
-            loop.add(self)
+        self._stack = ExitStack()
+        self._give_back = give_back
+        self._status: Status | None = None
+        self._since_s: float | None = None
+        self._waiter: object = None
+        self._is_paused = False
+        self.last_s = self._came_s = time.monotonic()
+        # libcurl adds to both without a step of Python's, in which a signal might be lost.
+        self._chunks: list[bytes] = []
+        self._headers: list[bytes] = []
+        handle.setopt(pycurl.WRITEFUNCTION, self._chunks.append)
+        handle.setopt(pycurl.HEADERFUNCTION, self._headers.append)
+        self._transfers = loop.transfers if loop else self._stack.enter_context(transfers())
+        self._transfers.add(self)
 
     @property
     def waiting_since_s(self) -> float | None:
@@ -191,33 +143,35 @@ class _StreamCall:
         return self._since_s if self._loop is None or self._loop.is_waiting else None
 
     def leave_out(self, busy_s: float) -> None:
-        """Do not count a time in which its loop did not look as the server's silence."""
+        """Do not count a time in which nobody looked as the server's silence."""
         if self._since_s is not None:
             self._since_s += busy_s
 
-    def nudge(self, tag: object) -> bool:
-        """Have an event with a tag come on the channel; return whether the call still can."""
-        return bool(self._call.operate((), tag))
-
     def portions(self, bytes_max: int, begins: bytes = b"") -> Iterator[list[bytes]]:
         """Yield messages, several together; see Call."""
-        self._begins, self._room = begins, bytes_max
-        while True:
-            self._since_s = time.monotonic()
-            try:
-                self._wait()
-            finally:
-                self._since_s = None
-            portion, self._portion = self._portion, []
-            if portion:
-                yield portion
-            if not self._due:
-                break
-            self._is_full, self._room = False, bytes_max
-            self._start_receiving()
-        code, details = self._status
-        if code:
-            raise CallError(_CODES.get(code, grpc.StatusCode.UNKNOWN), details)
+        portion, room, held = list[bytes](), bytes_max, b""
+        while self._wait():
+            data, begin = b"".join((held, *self._taken())), 0
+            while (first := begin + _PREFIX_BYTES) <= len(data):
+                end = first + int.from_bytes(data[begin + 1 : first], "big")
+                if end > len(data):
+                    break
+                message, begin = data[first:end], end
+                portion.append(message)
+                room -= len(message)
+                if is_usual := message.startswith(begins):
+                    self.last_s = self._came_s
+                if room <= 0 or not is_usual:
+                    yield portion
+                    portion, room = [], bytes_max
+            held = data[begin:]
+        if portion:
+            yield portion
+        code, details = self._status or _CANCELLED
+        if code is not grpc.StatusCode.OK:
+            raise CallError(code, details)
+        if held:
+            raise CallError(grpc.StatusCode.INTERNAL, "the call ended within a message")
 
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over the messages; see Call."""
@@ -226,122 +180,89 @@ class _StreamCall:
 
     def cancel(self) -> None:
         """End the call early; see Call."""
-        self._call.cancel(grpc.StatusCode.CANCELLED.value[0], "cancelled by the reader")
+        self._transfers.end_soon(self)
 
     def close(self) -> None:
         """End the call, if it runs; see Call."""
-        if not self._due:
+        if self._status is None:
+            self._transfers.remove(self)
+            self._end(_CANCELLED)
+        self._stack.close()
+
+    def notice(self) -> None:
+        """Go on with what has come; see Transfer."""
+        if not self._chunks:
             return
-        self._room = 0
-        self.cancel()
-        if self._loop is None:
-            while self._due:
-                self._on_event(self._next_event())
+        if self._waiter is not None:
+            self._since_s = self._came_s = time.monotonic()
+            self._resume()
+        elif len(self._chunks) > _CHUNKS_MAX and not self._is_paused:
+            self._is_paused = True
+            self.handle.pause(pycurl.PAUSE_RECV)
 
-    def _next_event(self) -> Any:
+    def end(self, error: int, text: str) -> None:
+        """End with what libcurl says; see Transfer."""
+        http = self.handle.getinfo(pycurl.RESPONSE_CODE)
+        self._end(status_of(error, text, http, self._headers))
+        if self._waiter is not None:
+            self._resume()
+
+    def _end(self, status: Status) -> None:
+        self._status = status
+        self._give_back(self.handle)
+
+    def _resume(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if self._loop is not None:
+            self._loop.resume(waiter)
+
+    def _wait(self) -> bool:
+        """Wait until something has come; return False if no more will come."""
+        self._since_s = time.monotonic()
         try:
-            return self._call.next_event()
-        except BaseException:
-            # A signal's: grpcio has given the call up, and no event may be asked for again.
-            self._due = 0
-            raise
-
-    def _wait(self) -> None:
-        """Receive until a portion is full, or the call has ended."""
-        while self._due and not self._is_full:
-            if self._loop is None:
-                self._on_event(self._next_event())
-            else:
-                self._waiter = self._loop.current_work()
-                self._loop.go_on()
-
-    def _on_event(self, event: Any) -> None:
-        """Take an event of the call."""
-        self._due -= 1
-        try:
-            for operation in event.batch_operations:
-                kind = operation.type()
-                if kind == _MESSAGE:
-                    message = operation.message()
-                    if message is not None:
-                        self._add(message)
-                elif kind == _STATUS:
-                    self._status = operation.code(), operation.details()
+            while not self._chunks and self._status is None:
+                self._waiter = True if self._loop is None else self._loop.current_work()
+                if self._loop is None:
+                    self._transfers.move()
+                else:
+                    self._loop.go_on()
         finally:
-            if self._loop is not None:
-                self._tell(self._loop)
+            self._since_s = None
+        if self._status is not None:
+            self._stack.close()
+        return bool(self._chunks)
 
-    def _tell(self, loop: ReceiveLoop) -> None:
-        """Tell the loop if a portion is there, and if no event is to come."""
-        if self._waiter is not None and (self._is_full or not self._due):
-            waiter, self._waiter = self._waiter, None
-            loop.resume(waiter)
-        if not self._due:
-            loop.remove(self)
-
-    def _add(self, message: bytes) -> None:
-        self._portion.append(message)
-        self._room -= len(message)
-        now_s = time.monotonic()
-        if is_usual := message.startswith(self._begins):
-            self.last_s = now_s
-        if is_usual and self._room > 0:
-            self._since_s = now_s
-            self._start_receiving()
-        else:
-            self._is_full = True
-
-    def _start_receiving(self) -> None:
-        self._due += 1
-        if not self._call.operate(self._receive, None if self._loop is None else self._on_event):
-            self._due -= 1
+    def _taken(self) -> list[bytes]:
+        taken = self._chunks[:]
+        self._chunks.clear()
+        if self._is_paused and self._status is None:
+            self._is_paused = False
+            self.handle.pause(pycurl.PAUSE_CONT)
+        return taken
 
 
-class IteratedCall:
-    """A call that is read by its own iterator, as grpcio's are.
+def status_of(error: int, text: str, http: int, headers: Sequence[bytes]) -> Status:
+    """Return the status with which a call has ended.
 
     Args:
-        messages: of the call.
-        cancel: ends it early.
+        error: libcurl's code; 0 for none.
+        text: libcurl's message.
+        http: the HTTP status; 0 without an answer.
+        headers: the lines of headers and trailers.
     """
-
-    def __init__(self, messages: Iterator[bytes], cancel: Callable[[], object]) -> None:
-        self._messages = messages
-        self._cancel = cancel
-        self.waiting_since_s: float | None = None
-        self.last_s = time.monotonic()
-
-    def portions(self, bytes_max: int, begins: bytes = b"") -> Iterator[list[bytes]]:
-        """Yield messages, several together; see Call."""
-        portion, room = list[bytes](), bytes_max
-        try:
-            self.waiting_since_s = time.monotonic()
-            for message in self._messages:
-                portion.append(message)
-                room -= len(message)
-                if is_usual := message.startswith(begins):
-                    self.last_s = time.monotonic()
-                if room <= 0 or not is_usual:
-                    self.waiting_since_s = None
-                    yield portion
-                    portion, room = [], bytes_max
-                self.waiting_since_s = time.monotonic()
-        except CALL_ERRORS:
-            self.waiting_since_s = None
-            if portion:
-                yield portion
-            raise
-        finally:
-            self.waiting_since_s = None
-        if portion:
-            yield portion
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the messages; see Call."""
-        yield from self._messages
-
-    def cancel(self) -> None:
-        """End the call early; see Call."""
-        self._cancel()
-
-    close = cancel
+    lines = (line.decode("latin-1").strip().partition(": ") for line in headers)
+    fields = {name: value for name, _, value in lines}
+    number = fields.get("grpc-status", "")
+    if number.isdigit():
+        code = _CODES.get(int(number), grpc.StatusCode.UNKNOWN)
+        return code, unquote(fields.get("grpc-message", ""))
+    if error == pycurl.E_ABORTED_BY_CALLBACK:
+        return _CANCELLED
+    if error == pycurl.E_OPERATION_TIMEDOUT:
+        return grpc.StatusCode.DEADLINE_EXCEEDED, text
+    if error:
+        reset = _RESET.search(text)
+        return _OF_RESETS.get(reset[1] if reset else "7", grpc.StatusCode.INTERNAL), text
+    if http != 200:
+        return _OF_HTTP.get(http, grpc.StatusCode.UNKNOWN), f"the server answered with HTTP {http}"
+    return grpc.StatusCode.UNKNOWN, "the server answered without a status of gRPC's"

@@ -7,17 +7,11 @@ simulation can choose which thread goes on at every lock and every wait.
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, Protocol
 
-from slackwater.reader.transport.receive_loop import (
-    STREAMS_PER_CHANNEL_MAX,
-    receive_loops,
-    wait_aside,
-)
-from slackwater.reader.transport.stream_call import IS_SUPPORTED
+from slackwater.reader.transport.receive_loop import receive_loop, wait_aside
 
 Lock = AbstractContextManager[object]
 
@@ -90,10 +84,7 @@ class PythonThreads:
 
     def pool(self, size: int) -> AbstractContextManager[Pool]:
         """Return a pool for this many works at once; its end waits for all submitted work."""
-        if IS_SUPPORTED:
-            return receive_loops(size)
-        # They share a connection.
-        return ThreadPoolExecutor(min(size, STREAMS_PER_CHANNEL_MAX), "partition")
+        return receive_loop(size)
 
     def repeat(self, work: Callable[[], object], *, every_s: float) -> Repetition:
         """Start a thread that does work again and again, first after every_s seconds."""

@@ -16,7 +16,7 @@ from google.pubsub_v1.types import PublishRequest, PublishResponse, PubsubMessag
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from slackwater.endpoint import Endpoint
-from slackwater.google_credentials import call_credentials
+from slackwater.google_credentials import call_credentials, google_credentials
 from slackwater.spark_sink.errors import (
     MessageRefusedError,
     NotPermittedError,
@@ -248,7 +248,8 @@ def _channel(service: Service) -> grpc.Channel:
             endpoint.target, options=_CHANNEL_OPTIONS, compression=compression
         )
     credentials = grpc.composite_channel_credentials(
-        grpc.ssl_channel_credentials(), call_credentials(endpoint, _SCOPES)
+        grpc.ssl_channel_credentials(),
+        call_credentials(google_credentials(endpoint, _SCOPES)),
     )
     return grpc.secure_channel(
         endpoint.target, credentials, options=_CHANNEL_OPTIONS, compression=compression

@@ -19,7 +19,7 @@ from slackwater.pipeline.start_positions import ExactStart, Origin, StartFacts, 
 from slackwater.reader.bigtable.service import BigtableService, ChangeMessage, ChangeStreamConfig
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.errors import ReaderError
-from slackwater.reader.transport.stream_call import Call, CallError, IteratedCall
+from slackwater.reader.transport.stream_call import Call, CallError
 from slackwater.scheduler.bigtable.bigtable_source import BigtableSource
 from slackwater.scheduler.bigtable.planner import TabletPlanner, TabletTask
 from slackwater.scheduler.bigtable.tablet_task import read_tablets
@@ -31,6 +31,7 @@ from slackwater.state.plans import latest_plan, sealed_plan_id, unsealed_tasks
 from slackwater.state.positions import positions_at_ns, positions_text
 from slackwater.state.store import Store
 from slackwater.timestamp import us_to_ns
+from tests.support.calls import IteratedCall
 from tests.synthetic.bigtable.history import History
 from tests.synthetic.bigtable.service import BigtableService as Synthetic
 from tests.synthetic.grpc_over_h2 import AbortError, Ready

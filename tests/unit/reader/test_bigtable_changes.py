@@ -20,7 +20,7 @@ from slackwater.reader.bigtable.service import BigtableService, ChangeMessage
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.errors import DecodeError
 from slackwater.reader.query import reopened_query
-from slackwater.reader.transport.stream_call import IteratedCall
+from tests.support.calls import IteratedCall
 
 END_US = 1_000_000_000
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -19,6 +19,7 @@ from slackwater.google_credentials import google_credentials
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.errors import PermissionDeniedError, UnauthenticatedError
 from slackwater.reader.transport.connection import Connection
+from slackwater.reader.transport.stream_call import CallError
 from tests.support.grpc_servers import answering
 from tests.support.tls_door import server_side, tls_door
 
@@ -74,8 +75,11 @@ def key_file(folder: Path, token_uri: str, **more: str) -> str:
 
 
 def refused(connection: Connection) -> None:
+    """Make a call of grpcio's, and one of libcurl's."""
     with pytest.raises(PermissionDeniedError, match="seen"):
         connection.query("SELECT 1")
+    with pytest.raises(CallError, match="PERMISSION_DENIED: seen"):
+        list(connection._channels.start("/any/Stream", b"", (("database", "d"),)))
 
 
 def test_a_token_and_the_quota_project_go_with_each_request_and_a_new_key_is_used(
@@ -99,11 +103,9 @@ def test_a_token_and_the_quota_project_go_with_each_request_and_a_new_key_is_use
         refused(connection)
         connection.close()
     sent = [(m["authorization"], m["x-goog-user-project"]) for m in seen]
-    assert sent == [
-        ("Bearer token-1", "of-the-quota"),
-        ("Bearer token-1", "of-the-quota"),
-        ("Bearer token-2", "of-the-quota"),
-    ]
+    first, second = ("Bearer token-1", "of-the-quota"), ("Bearer token-2", "of-the-quota")
+    assert sent == [first] * 4 + [second] * 2
+    assert [m.get("database") for m in seen] == [None, "d"] * 3
 
 
 def test_no_credentials_are_sent_without_tls(
@@ -113,7 +115,7 @@ def test_no_credentials_are_sent_without_tls(
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", key_file(tmp_path, tokens))
         endpoint = Endpoint(host, plaintext=True)
         refused(Connection(ChangeStream("p12345", "main", "shop", "Orders", endpoint=endpoint)))
-    assert "authorization" not in seen[0]
+    assert not any("authorization" in metadata for metadata in seen)
 
 
 def test_another_account_is_acted_as(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 from typing import Any
 
 import grpc
@@ -17,20 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.endpoint import plaintext
-from slackwater.reader.transport import stream_call
 from slackwater.reader.transport.channels import Channels
-from slackwater.reader.transport.receive_loop import (
-    ReceiveLoops,
-    current_loop,
-    receive_loops,
-    wait_aside,
-)
-from slackwater.reader.transport.stream_call import (
-    IS_SUPPORTED,
-    Call,
-    IteratedCall,
-    start_call,
-)
+from slackwater.reader.transport.receive_loop import current_loop, receive_loop, wait_aside
+from slackwater.reader.transport.stream_call import Call, StreamCall, status_of
+from tests.support.calls import IteratedCall
 
 CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.ABORTED)
 METHOD = "/test/Stream"
@@ -44,6 +33,7 @@ class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.goes_on = threading.Event()
+        self.sent = 0
 
     def service(self, handler_call_details: Any) -> Any:
         del handler_call_details
@@ -54,6 +44,7 @@ class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
         for number, size in enumerate(sizes):
             if is_slow:
                 time.sleep(0.002)
+            self.sent += size
             yield bytes([number % 256]) * size
         if code is grpc.StatusCode.CANCELLED:
             self.goes_on.wait(240)
@@ -64,7 +55,8 @@ class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
 class Server:
     """A server, and the channels to it."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, scripts: Scripts) -> None:
+        self.scripts = scripts
         self.channels = Channels(plaintext(target))
 
     def start(self, script: Scripted) -> Call:
@@ -73,7 +65,7 @@ class Server:
 
     def start_plain(self, script: Scripted) -> IteratedCall:
         """Start a call of grpcio's own."""
-        call = self.channels.channel(0).unary_stream(METHOD)(pickle.dumps(script))
+        call = self.channels.channel().unary_stream(METHOD)(pickle.dumps(script))
         return IteratedCall(call, call.cancel)
 
 
@@ -83,7 +75,7 @@ def serving() -> Iterator[Server]:
     server = grpc.server(ThreadPoolExecutor(40), handlers=(scripts,))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    started = Server(f"127.0.0.1:{port}")
+    started = Server(f"127.0.0.1:{port}", scripts)
     yield started
     scripts.goes_on.set()
     # It waits for each event that is still to come.
@@ -103,8 +95,8 @@ def alone(work: Callable[[], Outcome]) -> Outcome:
 
 def in_a_loop(work: Callable[[], Outcome]) -> Outcome:
     outcomes: list[Outcome] = []
-    with receive_loops(2) as loops:
-        loops.submit(lambda: outcomes.append(work()))
+    with receive_loop(2) as loop:
+        loop.submit(lambda: outcomes.append(work()))
     return outcomes[0]
 
 
@@ -121,10 +113,6 @@ def outcome(call: Call, bytes_max: int = 100_000) -> Outcome:
     except grpc.RpcError as error:
         return received, error.code(), error.details()
     return received, grpc.StatusCode.OK, ""
-
-
-def test_the_installed_grpcio_is_supported() -> None:
-    assert IS_SUPPORTED
 
 
 @WAYS
@@ -212,8 +200,8 @@ def test_a_call_that_nobody_reads_to_its_end_keeps_no_channel_open(server: Serve
         call.close()
 
     read_one()
-    with receive_loops(1) as loops:
-        loops.submit(read_one)
+    with receive_loop(1) as loop:
+        loop.submit(read_one)
 
 
 def test_works_of_a_loop_go_on_while_others_wait(server: Server) -> None:
@@ -233,11 +221,59 @@ def test_works_of_a_loop_go_on_while_others_wait(server: Server) -> None:
             waiting.append(call)
         ended.append(outcome(call))
 
-    with receive_loops(3) as loops:
+    with receive_loop(3) as loop:
         for number in range(30):
-            loops.submit(read, number)
+            loop.submit(read, number)
     assert [len(messages) for messages, *_ in ended].count(20) >= 10
     assert len(ended) == 20
+
+
+def test_little_is_held_for_a_work_that_does_something_else(server: Server) -> None:
+    def wait_until_the_server_waits() -> None:
+        before = -1
+        while before != server.scripts.sent:
+            before = server.scripts.sent
+            time.sleep(0.5)
+
+    def read() -> None:
+        before = server.scripts.sent
+        call = server.start(([16_000] * 5_000, grpc.StatusCode.OK, False))
+        messages = iter(call)
+        next(messages)
+        wait_aside(wait_until_the_server_waits)
+        assert server.scripts.sent - before < 40_000_000
+        assert sum(1 for _ in messages) == 4_999
+
+    with receive_loop(2) as loop:
+        loop.submit(read)
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        (
+            (0, "", 200, [b"grpc-status: 5\r\n", b"grpc-message: no%20such\r\n"]),
+            "NOT_FOUND: no such",
+        ),
+        # As of a stream that the server resets after its trailers.
+        ((92, "HTTP/2 stream 1 reset", 200, [b"grpc-status: 0\r\n"]), "OK: "),
+        ((92, "HTTP/2 stream 1 was not closed cleanly: X (err 8)", 200, []), "CANCELLED: HTTP/2"),
+        ((92, "HTTP/2 stream 1 was not closed cleanly: X (err 2)", 200, []), "INTERNAL: HTTP/2"),
+        ((7, "Failed to connect", 0, []), "UNAVAILABLE: Failed"),
+        ((28, "Operation timed out", 200, []), "DEADLINE_EXCEEDED: Operation"),
+        ((42, "", 200, []), "CANCELLED: "),
+        ((0, "", 403, []), "PERMISSION_DENIED: the server answered with HTTP 403"),
+        ((0, "", 503, []), "UNAVAILABLE: the server"),
+        ((0, "", 418, []), "UNKNOWN: the server"),
+        ((0, "", 200, [b"content-type: text/html\r\n"]), "UNKNOWN: the server answered without"),
+        ((0, "", 200, [b"grpc-status: 99\r\n"]), "UNKNOWN: "),
+    ],
+)
+def test_an_ending_is_a_status_of_grpcs(
+    ending: tuple[int, str, int, list[bytes]], status: str
+) -> None:
+    code, details = status_of(*ending)
+    assert f"{code.name}: {details}".startswith(status)
 
 
 def test_what_a_work_raises_is_raised_at_the_end_of_its_loop(server: Server) -> None:
@@ -245,86 +281,19 @@ def test_what_a_work_raises_is_raised_at_the_end_of_its_loop(server: Server) -> 
         outcome(server.start(([600], grpc.StatusCode.OK, False)))
         wait_aside(lambda: int("x"))
 
-    with pytest.raises(ValueError, match="invalid literal"), receive_loops(2) as loops:
-        loops.submit(fail)
+    with pytest.raises(ValueError, match="invalid literal"), receive_loop(2) as loop:
+        loop.submit(fail)
 
 
-def test_loops_at_the_same_time_have_channels_of_their_own(server: Server) -> None:
-    channels = set[int]()
-
-    def see() -> None:
-        loop = current_loop()
-        assert loop is not None
-        channels.add(id(loop.channel_of(server.channels)))
-
-    for _ in range(2):
-        with receive_loops(91) as loops, receive_loops(1) as others:
-            for pool in (loops, loops, others):
-                pool.submit(see)
-        assert len(channels) == 3
-
-
-class Renewed:
-    """Channels whose credentials change all the time."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._count = count()
-
-    def channel(self, number: int) -> grpc.Channel:
-        del number
-        return self._server.channels.channel(next(self._count))
-
-
-def test_a_loop_changes_its_channel_when_no_call_runs_on_it(server: Server) -> None:
-    channels, renewed = list[object](), Renewed(server)
-    script = pickle.dumps(([600] * 3, grpc.StatusCode.OK, True))
-
-    def read() -> None:
-        loop = current_loop()
-        assert loop is not None
-        for _ in range(2):
-            channel = loop.channel_of(renewed)
-            channels.append(channel)
-            call = start_call(channel, loop, METHOD, script, ())
-            channels.append(loop.channel_of(renewed))
-            assert len(outcome(call)[0]) == 3
-
-    with receive_loops(1) as loops:
-        loops.submit(read)
-    assert channels == [server.channels.channel(number) for number in (0, 0, 1, 1)]
-
-
-def test_a_call_to_another_server_waits_by_itself(server: Server) -> None:
-    with serving() as other, receive_loops(1) as loops:
+def test_calls_to_several_servers_are_of_one_loop(server: Server) -> None:
+    with serving() as other, receive_loop(1) as loop:
 
         def read_both() -> None:
             call = server.start(([600] * 3, grpc.StatusCode.OK, True))
             assert len(outcome(other.start(([600] * 2, grpc.StatusCode.OK, True)))[0]) == 2
             assert len(outcome(call)[0]) == 3
 
-        loops.submit(read_both)
-
-
-def test_a_channel_is_not_changed_while_an_event_of_it_is_to_come(server: Server) -> None:
-    channels, renewed = list[object](), Renewed(server)
-    script = pickle.dumps(([], grpc.StatusCode.OK, False))
-
-    def read(loops: ReceiveLoops) -> None:
-        loop = current_loop()
-        assert loop is not None
-        channel = loop.channel_of(renewed)
-        channels.append(channel)
-        call = start_call(channel, loop, METHOD, script, ())
-        # All events of the call are there when the loop is woken.
-        time.sleep(0.5)
-        loops.submit(lambda: None)
-        outcome(call)
-        channels.append(loop.channel_of(renewed))
-
-    with receive_loops(2) as loops:
-        loops.submit(read, loops)
-    assert channels[0] is channels[1]
+        loop.submit(read_both)
 
 
 def test_what_fails_in_the_loop_itself_is_raised_in_its_works(
@@ -333,19 +302,20 @@ def test_what_fails_in_the_loop_itself_is_raised_in_its_works(
     def fail(*_: object) -> None:
         raise ValueError("of the loop")
 
-    monkeypatch.setattr(stream_call._StreamCall, "_add", fail)
-    raised = list[BaseException]()
+    monkeypatch.setattr(StreamCall, "notice", fail)
+    raised, both_wait = list[BaseException](), threading.Barrier(2)
 
     def read() -> None:
         try:
+            wait_aside(both_wait.wait)
             outcome(server.start(([600], grpc.StatusCode.CANCELLED, False)))
         except ValueError as error:
             raised.append(error)
 
     def read_two() -> None:
-        with receive_loops(2) as loops:
-            loops.submit(read)
-            loops.submit(read)
+        with receive_loop(2) as loop:
+            loop.submit(read)
+            loop.submit(read)
 
     with pytest.raises(ValueError, match="of the loop"):
         read_two()
@@ -353,16 +323,16 @@ def test_what_fails_in_the_loop_itself_is_raised_in_its_works(
 
 
 def test_channels_are_closed_while_a_work_asks_for_one() -> None:
-    with serving() as server, receive_loops(1) as loops:
+    with serving() as server, receive_loop(1) as loop:
         is_waiting = threading.Event()
 
         def read() -> None:
             call = server.start(([], grpc.StatusCode.CANCELLED, False))
             is_waiting.set()
             assert outcome(call)[1] is grpc.StatusCode.CANCELLED
-            server.channels.channel(0)
+            server.channels.channel()
 
-        loops.submit(read)
+        loop.submit(read)
         assert is_waiting.wait(240)
         server.channels.close()
 
@@ -424,7 +394,7 @@ def test_only_the_time_in_which_a_loop_looks_is_the_servers_silence(server: Serv
             time.sleep(0.4)
             blocked.append(number)
 
-    with receive_loops(2) as loops:
-        loops.submit(wait)
-        loops.submit(block)
+    with receive_loop(2) as loop:
+        loop.submit(wait)
+        loop.submit(block)
     assert silence_s[-1] >= 0.6

@@ -1,0 +1,155 @@
+"""The HTTP/2 transfers that one thread moves, by libcurl.
+
+They share connections: a connection carries as many calls as the server allows, and others are
+opened for more. Connections stay open for the next transfers of any thread, one thread at a time.
+"""
+
+import os
+import selectors
+import socket
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, Protocol
+
+import pycurl
+
+_TO_READ: Final = selectors.EVENT_READ
+_TO_WRITE: Final = selectors.EVENT_WRITE
+_WATCHED: Final = {
+    pycurl.POLL_IN: _TO_READ,
+    pycurl.POLL_OUT: _TO_WRITE,
+    pycurl.POLL_INOUT: _TO_READ | _TO_WRITE,
+}
+
+
+class Transfer(Protocol):
+    """A call that is transferred."""
+
+    handle: pycurl.Curl
+
+    def notice(self) -> None:
+        """Go on with what has come, if anything has."""
+
+    def leave_out(self, busy_s: float) -> None:
+        """Do not count a time in which nobody looked as the server's silence."""
+
+    def end(self, error: int, text: str) -> None:
+        """End with a code of libcurl's, 0 for none, and its text."""
+
+
+class Transfers:
+    """Transfers, and their connections.
+
+    All methods are those of the thread that has them, but for wake() and end_soon().
+    """
+
+    def __init__(self) -> None:
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._woken, _TO_READ)
+        self._is_woken = False
+        # By the monotonic clock: when libcurl wants to be called without an event.
+        self._due_s: float | None = None
+        self._running: dict[pycurl.Curl, Transfer] = {}
+        self._to_end: deque[Transfer] = deque()
+
+    @property
+    def running(self) -> list[Transfer]:
+        """The transfers that have not ended."""
+        return list(self._running.values())
+
+    def add(self, transfer: Transfer) -> None:
+        """Begin a transfer."""
+        self._running[transfer.handle] = transfer
+        self._multi.add_handle(transfer.handle)
+
+    def remove(self, transfer: Transfer) -> None:
+        """Give a transfer up, unless it has ended."""
+        if self._running.pop(transfer.handle, None) is not None:
+            self._multi.remove_handle(transfer.handle)
+
+    def end_soon(self, transfer: Transfer) -> None:
+        """Have a transfer end, as if it had been aborted; from any thread."""
+        self._to_end.append(transfer)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have move() return soon; from any thread."""
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(BlockingIOError):
+                self._waker.send(b"\0")
+
+    def move(self) -> None:
+        """Wait until there is something to do, and do it."""
+        timeout_s = None if self._due_s is None else max(0.0, self._due_s - time.monotonic())
+        events = self._selector.select(timeout_s)
+        for key, mask in events:
+            if key.fileobj is self._woken:
+                with suppress(BlockingIOError):
+                    self._woken.recv(1024)
+                # Whoever wakes from now on sends again; what others added is looked at.
+                self._is_woken = False
+                continue
+            action = pycurl.CSELECT_IN if mask & _TO_READ else 0
+            action |= pycurl.CSELECT_OUT if mask & _TO_WRITE else 0
+            self._multi.socket_action(key.fd, action)
+        if self._due_s is not None and self._due_s <= time.monotonic():
+            self._due_s = None
+            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        for transfer in self.running:
+            transfer.notice()
+        self._end_all()
+
+    def _end_all(self) -> None:
+        while self._to_end:
+            transfer = self._to_end.popleft()
+            if self._running.get(transfer.handle) is transfer:
+                self.remove(transfer)
+                transfer.end(pycurl.E_ABORTED_BY_CALLBACK, "")
+        while True:
+            waiting, succeeded, failed = self._multi.info_read()
+            for handle, error, text in [*((handle, 0, "") for handle in succeeded), *failed]:
+                transfer = self._running.pop(handle)
+                self._multi.remove_handle(handle)
+                transfer.end(error, text)
+            if not waiting:
+                return
+
+    def _watch(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
+        """Do as libcurl says: watch a socket, or no longer."""
+        with suppress(KeyError):
+            self._selector.unregister(descriptor)
+        if what != pycurl.POLL_REMOVE:
+            self._selector.register(descriptor, _WATCHED[what])
+
+    def _set_timer(self, milliseconds: int) -> None:
+        self._due_s = None if milliseconds < 0 else time.monotonic() + milliseconds / 1_000
+
+
+# By process: one that was forked must not speak on its parent's connections, nor close them.
+_IDLE: Final = defaultdict[int, deque[Transfers]](deque)
+
+
+@contextmanager
+def transfers() -> Iterator[Transfers]:
+    """Give transfers to a thread, and keep their connections for the next one."""
+    idle = _IDLE[os.getpid()]
+    try:
+        made = idle.pop()
+    except IndexError:
+        made = Transfers()
+    try:
+        yield made
+    finally:
+        for transfer in made.running:
+            made.remove(transfer)
+        idle.append(made)
