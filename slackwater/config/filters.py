@@ -106,7 +106,7 @@ def globs_without_match(tables: Sequence[Table], record_filter: RecordFilter) ->
 
 
 def _near(glob: str, existing: Sequence[str]) -> str | None:
-    """Return the name that is spelled almost like a glob, in any case of letters."""
-    by_folded = {name.casefold(): name for name in existing}
-    near = difflib.get_close_matches(glob.casefold(), by_folded, n=1)
-    return by_folded[near[0]] if near else None
+    """Return the name that differs in the case of its letters only, or in little else."""
+    in_other_case = [name for name in existing if name.casefold() == glob.casefold()]
+    near = in_other_case or difflib.get_close_matches(glob, existing, n=1)
+    return near[0] if near else None

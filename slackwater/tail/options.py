@@ -13,12 +13,12 @@ from typing import Any, Final, get_args
 
 import pyarrow as pa
 
-from slackwater.config.filters import globs_without_match, tables_to_read
+from slackwater.config.filters import tables_to_read
 from slackwater.config.load import file_or_default, load_settings
 from slackwater.config.settings import Settings
 from slackwater.config.source_values import source_values
 from slackwater.errors import TailOptionError
-from slackwater.pipeline.source import capture_type
+from slackwater.pipeline.source import capture_type, unmatched_globs
 from slackwater.printing import show
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.change_stream import Dialect
@@ -193,12 +193,8 @@ def _tail_stream(
         changes = SpannerSource(connection, source.heartbeat_ms)
         if record_filter.when_changed:
             require_shown_changes(capture_type(changes.info()))
-        if record_filter != RecordFilter():
-            # Not refused: the stream may have watched it before, or may begin to.
-            for wrong in globs_without_match(
-                watched_tables(connection, changes.dialect), record_filter
-            ):
-                show(f"{wrong.message} {wrong.hint}", to_errors=True)
+        for wrong in unmatched_globs(connection, changes.dialect, record_filter):
+            show(f"{wrong.message} {wrong.hint}", to_errors=True)
         scan = partial(_scan, connection, changes.dialect, record_filter)
         Tail(
             source,
