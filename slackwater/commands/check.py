@@ -119,14 +119,14 @@ def _check_schema_changes(source: SourceHandle) -> str:
 
 def _check_store(settings: Settings) -> str:
     url = settings.state.url
-    path = url.removeprefix("sqlite:///")
-    if path != url and not Path(path).exists():
-        _require_writable(url, Path(path).parent)
-        return f"{url} (will be created)"
     try:
         store = Store.open(url, migrate=False)
     except StoreMissingError:
-        return "is empty, will be set up"
+        path = url.removeprefix("sqlite:///")
+        if path == url or Path(path).exists():
+            return "is empty, will be set up"
+        _require_writable(url, Path(path).parent)
+        return f"{url} (will be created)"
     with closing(store):
         pipeline = store.pipeline(settings.pipeline)
         return f"{store.url}, {'known pipeline' if pipeline else 'new pipeline'}"
