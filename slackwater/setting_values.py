@@ -4,6 +4,7 @@ The sinks' settings use this, too, so it lies below the settings as a whole (sla
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pydantic import (
     ConfigDict,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    field_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
@@ -46,6 +48,8 @@ def _none_if_empty(value: object) -> object:
     return None if value == "" else value
 
 
+# A folder, or what a URL of a file or a database in one begins with.
+_HOME: Final = re.compile(r"(\w+:///?)?~[^/@]*/")
 _DURATION_SCHEMA: Final = {"type": "string", "pattern": f"^{DURATION}$"}
 
 
@@ -151,6 +155,15 @@ class Section(BaseModel):
     """A section of the settings, which refuses keys that it does not have."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _names_no_home(cls, value: object) -> object:
+        if isinstance(value, str) and _HOME.match(value):
+            raise ValueError(
+                f"{value!r} has ~, which nothing but a shell replaces: write the folder out"
+            )
+        return value
 
 
 @dataclass(frozen=True, slots=True)

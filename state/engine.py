@@ -62,8 +62,9 @@ def make_engine(url_text: str, *, create: bool) -> Engine:
             "the metadata store's URL is malformed: the port is not a number.", _HINT
         ) from None
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        # An ArgumentError's message has the URL, with its password.
-        reason = "it is not a URL" if isinstance(error, ArgumentError) else str(error)
+        # Another ArgumentError's message has the URL, with its password.
+        is_known = isinstance(error, NoSuchModuleError | ModuleNotFoundError)
+        reason = str(error).rstrip(".") if is_known else "it is not a URL"
         raise StoreUrlError(f"the metadata store's URL can't be used: {reason}.", _HINT) from error
 
 

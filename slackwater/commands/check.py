@@ -96,19 +96,10 @@ def _check(name: str, detail: Callable[[], str]) -> Check:
 def _check_filter(settings: Settings, source: SourceHandle) -> str:
     check_shown_changes(settings, source)
     tables = watched_tables(source.connection, source.description.dialect)
-    wrong = globs_without_match(tables, settings.filter)
-    if wrong:
-        first = wrong[0]
-        hint = f"Did you mean {first.near!r}?" if first.near else ""
-        kind = "table" if "tables" in first.setting else "column"
-        if first.setting == "when_changed":
-            kind = "column outside the primary key"
-        raise SettingsError(
-            f"filter.{first.setting}: {first.glob!r} matches no {kind} that the change stream"
-            " watches.",
-            hint or f"It watches {', '.join(table.name for table in tables) or 'no table'}",
-        )
-    passing = tables_to_read(tables, filter_of(settings))
+    record_filter = filter_of(settings)
+    for wrong in globs_without_match(tables, record_filter):
+        raise SettingsError(wrong.message, wrong.hint)
+    passing = tables_to_read(tables, record_filter)
     return f"{len(passing)} of {len(tables)} watched tables"
 
 
@@ -128,14 +119,14 @@ def _check_schema_changes(source: SourceHandle) -> str:
 
 def _check_store(settings: Settings) -> str:
     url = settings.state.url
-    path = url.removeprefix("sqlite:///")
-    if path != url and not Path(path).exists():
-        _require_writable(url, Path(path).parent)
-        return f"{url} (will be created)"
     try:
         store = Store.open(url, migrate=False)
     except StoreMissingError:
-        return "is empty, will be set up"
+        path = url.removeprefix("sqlite:///")
+        if path == url or Path(path).exists():
+            return "is empty, will be set up"
+        _require_writable(url, Path(path).parent)
+        return f"{url} (will be created)"
     with closing(store):
         pipeline = store.pipeline(settings.pipeline)
         return f"{store.url}, {'known pipeline' if pipeline else 'new pipeline'}"

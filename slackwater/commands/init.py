@@ -288,10 +288,7 @@ def _names(
     missing = [name for name in needed if name not in names]
     if missing and prompt is None:
         flags = [f"--{name}" for name in missing]
-        raise SettingsError(
-            f"missing: {', '.join(flags)}.",
-            f"Name it with {', '.join(f'--{name}' for name in needed)}",
-        )
+        raise SettingsError(f"missing: {', '.join(flags)}.")
     asked = {name: prompt(name.capitalize(), (), None) for name in missing if prompt is not None}
     return {name: names.get(name) or asked[name] for name in needed}
 

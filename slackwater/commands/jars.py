@@ -30,13 +30,15 @@ def fetch(folder: Path, sink_formats: Sequence[str] = FORMATS) -> list[Path]:
     Raises:
         JavaNotFoundError: there is no Java that Spark runs on.
         SparkFailedError: the jars can't be fetched.
+        OSError: the folder can't be made.
     """
     find_java()
+    # Before what takes a minute.
+    folder.mkdir(parents=True, exist_ok=True)
     spark = start_spark(["jars"], "local[1]", {}, sink_formats)
     try:
         fetched = spark.sparkContext.getConf().get("spark.jars") or ""
     finally:
         stop_spark(spark)
-    folder.mkdir(parents=True, exist_ok=True)
     jars = [Path(urlparse(jar).path) for jar in fetched.split(",") if jar]
     return [Path(shutil.copy(jar, folder)) for jar in jars]

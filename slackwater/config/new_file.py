@@ -1,5 +1,6 @@
 """The text of a new settings file: the keys that a sink needs, each with its meaning."""
 
+import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,10 +164,11 @@ def settings_text(pipeline: NewPipeline, *, file_name: str) -> str:
         pipeline: its values.
         file_name: as commands are to name the file.
     """
+    file = _printable(shlex.quote(file_name))
     lines = [
         "# The settings of a Slackwater pipeline; docs/settings.md lists every key.",
-        f"#   slackwater check -c {file_name}   tries everything and writes nothing",
-        f"#   slackwater run -c {file_name}     runs it",
+        f"#   slackwater check -c {file}   tries everything and writes nothing",
+        f"#   slackwater run -c {file}     runs it",
     ]
     for section, entries in groupby(_entries(pipeline), key=lambda entry: entry.key[:-1]):
         lines += ["", *(f"{name}:" for name in section)]
@@ -306,9 +308,13 @@ def _listed(tables: Sequence[str]) -> str:
 
 
 def _comment(text: str, indent: str) -> list[str]:
+    lines = textwrap.wrap(_printable(text), _WIDTH - len(indent) - 2)
+    return [f"{indent}# {line}" for line in lines]
+
+
+def _printable(text: str) -> str:
     # No name may end the comment: YAML has more line breaks than Python's textwrap.
-    printable = "".join(mark if mark.isprintable() else " " for mark in text)
-    return [f"{indent}# {line}" for line in textwrap.wrap(printable, _WIDTH - len(indent) - 2)]
+    return "".join(mark if mark.isprintable() else " " for mark in text)
 
 
 def _yaml_lines(key: str, value: Any, indent: str) -> list[str]:

@@ -247,7 +247,8 @@ class StatusPoller:
             )
         polled_s, status = self._latest
         clock = self.supervisor.clock
-        silent_s = time.monotonic() - polled_s
+        # A store on a full disk can be read.
+        silent_s = max(time.monotonic() - polled_s, self.supervisor.lease.unrenewed_s or 0.0)
         return replace(
             status,
             clock_ns=time.time_ns() if clock is None else clock.now_ns(),

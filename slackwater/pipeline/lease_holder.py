@@ -96,6 +96,7 @@ class LeaseHolder:
         self._name = owner_name()
         self._observation: LeaseObservation | None = None
         self._lease: Lease | None = None
+        self._renewed_s = 0.0
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
         self.lost = threading.Event()
@@ -115,6 +116,15 @@ class LeaseHolder:
     def is_held(self) -> bool:
         """True while this process owns the pipeline, as far as it knows."""
         return self._lease is not None and not self.lost.is_set()
+
+    @property
+    def unrenewed_s(self) -> float | None:
+        """The seconds since the held lease was renewed, once they exceed its duration.
+
+        Then the store takes no writes, as on a full disk, even if it can be read.
+        """
+        since_s = time.monotonic() - self._renewed_s
+        return since_s if self.is_held and since_s > self._duration_s else None
 
     def is_lost(self) -> bool:
         """Return True if another process has taken the lease that this one held."""
@@ -235,6 +245,7 @@ class LeaseHolder:
         self._lease = None
 
     def _hold(self, lease: Lease, *, former_owner: str | None) -> None:
+        self._renewed_s = time.monotonic()
         self._lease = lease
         self.lost.clear()
         self._stopped.clear()
@@ -257,3 +268,4 @@ class LeaseHolder:
                 self.lost.set()
                 return
             self._lease = renewed
+            self._renewed_s = time.monotonic()

@@ -11,9 +11,15 @@ from typing import Any, ClassVar
 import structlog
 
 from slackwater.column_types import is_of_a_new_type
-from slackwater.config.filters import filter_of, tables_to_read
+from slackwater.config.filters import (
+    WrongGlob,
+    filter_of,
+    globs_without_match,
+    tables_to_read,
+)
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
+from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.change_stream_info import (
     ChangeStreamInfo,
     read_change_stream_info,
@@ -29,6 +35,7 @@ from slackwater.scheduler.source_settings import options_of
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.start_position import check_start
 from slackwater.spark_sink.filters.change_filter import require_shown_changes
+from slackwater.spark_sink.filters.record_filter import RecordFilter
 from slackwater.spark_sink.sinks.managed_tables import ManagedTableSettings
 from slackwater.spark_sink.sinks.message_settings import MessageSettings
 from slackwater.spark_sink.sql.columns import columns_from_schema
@@ -95,6 +102,9 @@ class SourceHandle:
         """Check what the change stream shows; see check_omissions() and check_shown_changes()."""
         check_omissions(settings, self)
         check_shown_changes(settings, self)
+        dialect, record_filter = self.description.dialect, filter_of(settings)
+        for wrong in unmatched_globs(self.connection, dialect, record_filter):
+            _log.warning(wrong.message, pipeline=settings.pipeline, hint=wrong.hint)
 
     def check_new(self, settings: Settings) -> StartTooOldError | None:
         """Check that a new pipeline can start; see check_new()."""
@@ -176,6 +186,21 @@ def of_new_types(tables: Iterable[Table]) -> list[dict[str, str]]:
 def capture_type(info: ChangeStreamInfo) -> str:
     """Return the value capture type of a change stream."""
     return info.options.get("value_capture_type", DEFAULT_VALUE_CAPTURE_TYPE)
+
+
+def unmatched_globs(
+    connection: Connection, dialect: Dialect, record_filter: RecordFilter
+) -> list[WrongGlob]:
+    """Return a filter's globs that match nothing that the change stream watches now.
+
+    It may have watched it before, or may begin to.
+
+    Raises:
+        ReaderError: Spanner can't be read.
+    """
+    if record_filter == RecordFilter():
+        return []
+    return globs_without_match(watched_tables(connection, dialect), record_filter)
 
 
 def check_shown_changes(settings: Settings, source: SourceHandle) -> None:

@@ -18,12 +18,15 @@ from slackwater.config.load import file_or_default, load_settings
 from slackwater.config.settings import Settings
 from slackwater.config.source_values import source_values
 from slackwater.errors import TailOptionError
-from slackwater.pipeline.source import capture_type
+from slackwater.pipeline.source import capture_type, unmatched_globs
+from slackwater.printing import show
 from slackwater.reader.bigtable.table import BigtableTable
 from slackwater.reader.change_stream import Dialect
 from slackwater.reader.database.snapshot_read import snapshot
 from slackwater.reader.database.watched_tables import watched_tables
 from slackwater.reader.decode.arrow import data_columns, to_record_batch
+from slackwater.reader.errors import StartInFutureError, StartTooOldError
+from slackwater.reader.query_outcome import earliest_start_ns
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.notebook_options import checked
@@ -164,7 +167,15 @@ def tail(options: ChangefeedOptions) -> None:
             else:
                 _tail_stream(source, store, options, record_filter, resolved_ms, write)
 
-    write_until_ended(work)
+    try:
+        write_until_ended(work)
+    except (StartTooOldError, StartInFutureError) as error:
+        # Its hint is for pipelines, which have other ways to begin.
+        earliest_ns = earliest_start_ns(error.message)
+        time = f", {format_rfc3339(earliest_ns)} or later" if earliest_ns is not None else ""
+        raise TailOptionError(
+            error.message, f"Use another --cursor{time}; without one it starts now"
+        ) from error
 
 
 def _tail_stream(
@@ -182,6 +193,8 @@ def _tail_stream(
         changes = SpannerSource(connection, source.heartbeat_ms)
         if record_filter.when_changed:
             require_shown_changes(capture_type(changes.info()))
+        for wrong in unmatched_globs(connection, changes.dialect, record_filter):
+            show(f"{wrong.message} {wrong.hint}", to_errors=True)
         scan = partial(_scan, connection, changes.dialect, record_filter)
         Tail(
             source,

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.errors import TailOptionError
 from slackwater.pipeline.epochs.audit import audit_written
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.epoch_planner import EpochPlanner
@@ -89,11 +90,18 @@ class Tail(Generic[T]):
         """Write until the end_time, if there is one, or until interrupted.
 
         Raises:
+            TailOptionError: the end_time lies before the start.
             ReaderError, SchedulerError, StateError: the source or the store failed. The output
                 is correct, and complete up to the last resolved line.
         """
-        self._write(self._formatter.header())
         watermark_ns = self._planner.first_watermark_ns()
+        end_ns = self._options.end_ns
+        if end_ns is not None and end_ns < watermark_ns:
+            raise TailOptionError(
+                "--end-time has passed, and without --cursor only changes from now on are written.",
+                "Use a --cursor before it",
+            )
+        self._write(self._formatter.header())
         self._planner.plan_first(watermark_ns)
         self._planner.commit(watermark_ns)
         if self._scan is not None:

@@ -1,13 +1,16 @@
 """`slackwater check` says that a right set-up is right; wrong ones: test_wrong_set_ups.py."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from slackwater.commands.check import Check, checks
 from slackwater.config.settings import Settings
 from slackwater.errors import HttpError
+from slackwater.pipeline.pipeline_source import connect_source
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.testing.emulator import Emulator
 from tests.support import services
@@ -34,6 +37,16 @@ def test_a_right_set_up_is_said_to_be_so(stream: ChangeStream, tmp_path: Path) -
     assert results["filter"].detail == "2 of 3 watched tables"
     assert results["column types"].detail == "no new types"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipeline_warns_of_a_filter_that_matches_nothing(
+    stream: ChangeStream, tmp_path: Path
+) -> None:
+    values = services.settings(stream, tmp_path, "now") | {"filter": {"tables": "ORDERS"}}
+    settings = Settings(**values)
+    with closing(connect_source(settings)) as source, capture_logs() as lines:
+        source.check(settings)
+    assert [line["hint"] for line in lines] == ["Did you mean 'Orders'?"]
 
 
 def test_a_column_whose_name_mirrors_need_is_named(emulator: Emulator, tmp_path: Path) -> None:

@@ -440,6 +440,10 @@ def empty(emulator: Emulator) -> ChangeStream:
         (("--envelope", "letter"), "letter"),
         (("--change-stream", "Nothing"), "Nothing"),
         (("--cursor", "2026-01-01T00:00:00Z", "--end-time", "2025-01-01T00:00:00Z"), "lies before"),
+        (("--cursor", "2020-01-01T00:00:00Z"), "Use another --cursor, 20"),
+        (("--cursor", "2200-01-01T00:00:00Z"), "Use another --cursor; without one it starts now"),
+        (("--end-time", "2020-01-01T00:00:00Z", "--table", "orders"), "Did you mean 'Orders'?"),
+        (("--end-time", "2020-01-01T00:00:00Z"), "Use a --cursor before it"),
     ],
 )
 def test_a_wrong_option_is_named_with_exit_code_2(

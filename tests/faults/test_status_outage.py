@@ -51,7 +51,7 @@ def test_the_status_is_right_within_seconds_of_the_first_epoch_after_an_outage(
             name="orders",
             store=store,
             clock=clock,
-            lease=SimpleNamespace(is_held=True),
+            lease=SimpleNamespace(is_held=True, unrenewed_s=None),
             unrecorded=None,
             settings=SimpleNamespace(source=SimpleNamespace(service="Spanner")),
             source=SimpleNamespace(retention_ns=24 * HOUR_NS),

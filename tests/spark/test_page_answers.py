@@ -133,7 +133,7 @@ def served(folder: Path, scenario: Scenario) -> Iterator[str]:
         settings=SimpleNamespace(source=SimpleNamespace(service="Spanner")),
         store=store,
         clock=clock,
-        lease=SimpleNamespace(is_held=True),
+        lease=SimpleNamespace(is_held=True, unrenewed_s=None),
         stands_by=False,
         unrecorded=None,
         source=SimpleNamespace(retention_ns=RETENTION_NS),

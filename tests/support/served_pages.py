@@ -27,7 +27,7 @@ def served(folder: Path, **settings: Any) -> Iterator[tuple[str, int]]:
         settings=SimpleNamespace(source=SimpleNamespace(service="Spanner")),
         store=store,
         clock=SpannerClock(time.time_ns),
-        lease=SimpleNamespace(is_held=True),
+        lease=SimpleNamespace(is_held=True, unrenewed_s=None),
         unrecorded=None,
         stands_by=False,
         source=None,

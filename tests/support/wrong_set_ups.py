@@ -218,6 +218,12 @@ PLACES = {
         {}, "Spark needs Java", "set JAVA_HOME", environ={"JAVA_HOME": "/nonexistent"}
     ),
     "malformed store": SetUp({"state": {"url": "nonsense"}}, "not a URL", "Write sqlite:///"),
+    "store of an unknown kind": SetUp(
+        {"state": {"url": "postgres://user:secret@h/db"}}, "load plugin", "Write sqlite:///"
+    ),
+    "store in memory": SetUp(
+        {"state": {"url": "sqlite:///:memory:"}}, "can't be shared", "Write sqlite:///path"
+    ),
     "store in no folder": SetUp(
         {"state": {"url": "sqlite:////dev/null/state.db"}}, "/dev/null", "another place"
     ),

@@ -1,5 +1,6 @@
 """The command line: usage errors, exit codes, and where messages go."""
 
+import errno
 import subprocess
 import sys
 from importlib.metadata import version
@@ -60,11 +61,27 @@ def test_jars_without_formats_are_those_of_all_formats(
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(SettingsError("a.", "b"), 2), (ClassArchiveError("a.", "b"), 1)]
+    ("error", "code", "said"),
+    [
+        (SettingsError("a.", "b"), 2, "a.\n      b\n"),
+        (ClassArchiveError("a.", "b"), 1, "a.\n      b\n"),
+        (
+            OSError(errno.ENOSPC, "No space left", "/x"),
+            1,
+            "OSError: [Errno 28] No space left: '/x'\n",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x"),
+            2,
+            "/x can't be used: Permission denied.\n      Choose another place, or make it one that"
+            " this user may read and write\n",
+        ),
+    ],
 )
 def test_the_exit_code_says_whether_the_user_has_to_change_something(
     error: Exception,
     code: int,
+    said: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -76,7 +93,7 @@ def test_the_exit_code_says_whether_the_user_has_to_change_something(
     monkeypatch.setattr(class_archive, "make", make)
     done = slackwater("class-archive", str(tmp_path / "classes.jsa"))
     assert done.returncode == code
-    assert done.stderr == "slackwater: a.\n      b\n"
+    assert done.stderr == f"slackwater: {said}"
     assert done.stdout == ""
 
 

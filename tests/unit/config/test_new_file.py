@@ -105,7 +105,8 @@ def test_no_name_breaks_the_file(
 ) -> None:
     file = tmp_path / "slackwater.yaml"
     pipeline = replace(PIPELINE, tables=tables, sink="kafka", path=f"/x{path}", servers=servers)
-    file.write_text(settings_text(pipeline, file_name="slackwater.yaml"), encoding="utf-8")
+    file.write_text(settings_text(pipeline, file_name=f"it's\n{path}"), encoding="utf-8")
+    assert "check -c 'it'\"'\"'s " in file.read_text(encoding="utf-8")
     sink = yaml.safe_load(file.read_text(encoding="utf-8"))["sink"]
     assert sink["path"] == f"/x{path}".rstrip("/") + "/staging"
     assert load_settings(file, {}).sink.model_dump()["options"] == {
@@ -143,6 +144,7 @@ def test_the_statement_captures_what_the_sink_needs(sink: str) -> None:
             {"path": "foo://bucket"},
             "path is foo://bucket/changes, which is neither on a local disk nor in an object store",
         ),
+        ({"path": "~/orders"}, "has ~, which nothing but a shell replaces"),
         ({"file": Path("nowhere/s.yaml")}, "nowhere is not a writable folder"),
         ({"file": Path("taken.yaml")}, "taken.yaml is there already. Name another file"),
     ],

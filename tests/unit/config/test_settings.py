@@ -189,6 +189,8 @@ TWO_ENDS = {"start": "2026-02-01T00:00:00Z", "end": "2026-01-01T00:00:00Z"}
     ("section", "values", "said"),
     [
         ("source", TWO_ENDS, "lies before start"),
+        ("source", {"credentials_file": "~/key.json"}, "has ~, which nothing but a shell"),
+        ("state", {"url": "sqlite:///~/state.db"}, "has ~, which nothing but a shell replaces"),
         # One place in two spellings is one place.
         *(
             ("sink", {"path": path, "checkpoint": checkpoint}, "must differ")

@@ -34,7 +34,7 @@ class Scene:
             name="orders",
             store=store,
             clock=self.clock,
-            lease=SimpleNamespace(is_held=True),
+            lease=SimpleNamespace(is_held=True, unrenewed_s=None),
             settings=SimpleNamespace(source=SimpleNamespace(service="Spanner")),
             source=SimpleNamespace(retention_ns=86_400 * SECOND_NS),
             stands_by=False,
@@ -123,3 +123,6 @@ def test_a_failure_that_the_store_can_not_be_told_makes_it_unready(scene: Scene)
     assert scene.after(1) == "failed: database or disk is full"
     scene.supervisor.unrecorded = None
     assert scene.after(1) is None
+    # Nothing has failed yet: what writes tries again.
+    scene.supervisor.lease.unrenewed_s = 20.0
+    assert scene.after(1) == "the metadata store has not answered for 20 s"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slackwater.commands.sql_views import views
 from slackwater.config.filters import globs_without_match, tables_to_read
 from slackwater.config.load import load_settings
-from slackwater.config.settings import FilterSettings, Settings
+from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.reader.database.watched_tables import Table
 from slackwater.spark_sink.errors import UnknownChangesError
@@ -153,7 +153,7 @@ def test_tables_that_no_glob_names_are_not_scanned() -> None:
 def test_a_glob_that_no_update_can_match_is_named() -> None:
     tables = [Table("Orders", {"Id": "INT64", "Status": "STRING(MAX)"}, ("Id",))]
     globs = ("Orders.Status", "Orders.Stauts", "*.Id", "*.S*")
-    wrong = globs_without_match(tables, FilterSettings(when_changed=globs))
+    wrong = globs_without_match(tables, RecordFilter(when_changed=globs))
     assert [(w.setting, w.glob, w.near) for w in wrong] == [
         ("when_changed", "Orders.Stauts", "Orders.Status"),
         ("when_changed", "*.Id", None),
