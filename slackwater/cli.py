@@ -327,11 +327,11 @@ def verify(
 
     The table is read as of the low watermark that the mirror states.
     """
+    every_s = _seconds(every, "--every")
     settings = _load_one(config, pipeline)
     if continuous:
         from slackwater.commands.continuous_verification import print_findings
 
-        every_s = _seconds(every, "--every")
         print_findings(settings, tables or (), as_json=as_json, repair=repair, every_s=every_s)
         return
     from slackwater.commands.verify import print_results
@@ -371,11 +371,12 @@ def as_of(
     """Print each mirror's version as of one time."""
     from slackwater.commands import as_of as command
 
+    every_s = _seconds(every, "--every")
     settings = _load_one(config, pipeline)
     if file is None:
         show(command.text_of(command.as_of(settings, time, tables or ()), cut_format))
         return
-    command.follow(settings, time, tables or (), file, cut_format, _seconds(every, "--every"))
+    command.follow(settings, time, tables or (), file, cut_format, every_s)
 
 
 @app.command()
