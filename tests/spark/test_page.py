@@ -20,6 +20,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
 from tests.faults.proxy import FaultProxy, Stalls
+from tests.support.browsers import browser as browser
 from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.services import settings

@@ -38,6 +38,7 @@ from slackwater.state.rescans import request_rescans
 from slackwater.state.store import Store
 from slackwater.state.verified_models import VerifiedTable
 from slackwater.state.verified_tables import record_verified
+from tests.support.browsers import browser as browser
 
 SECOND_NS = 10**9
 HOUR_S = 3_600
