@@ -196,8 +196,6 @@ def test_one_element_says_whether_the_pipeline_keeps_up(
                 assert max(rights) <= size["width"], "an epoch's row is cut"
                 width = page.evaluate("document.documentElement.scrollWidth")
                 assert width <= size["width"], "the page is wider than the screen"
-                image = f"{name}-{partitions}-{size['width']}-{scheme}.png"
-                page.screenshot(path=tmp_path / image, full_page=True)
         assert len(colours) == 2, "the answer has one colour on dark and on light"
 
 
