@@ -41,15 +41,13 @@ def store(orders_store: Store) -> Store:
     return orders_store
 
 
-def read(
-    store: Store, stream: ScriptedStream, plan: Plan = PLAN, options: ReadOptions = OPTIONS
-) -> list[tuple[str, int]]:
+def read(store: Store, stream: ScriptedStream, plan: Plan = PLAN) -> list[tuple[str, int]]:
     """Plan an epoch as one task, and return what it reads: partition and time."""
     roots = tuple(roots_of(store, plan))
     tasks = [Task(plan, 0, roots)]
     begin_plan(store, plan, tasks=1, claims=claims_of(tasks, plan))
     rows = []
-    for batch in read_task(tasks[0], store=store, source=stream, options=options):
+    for batch in read_task(tasks[0], store=store, source=stream, options=OPTIONS):
         times = batch.column("commit_timestamp").cast("int64").to_pylist()
         tokens = batch.column("partition_token").to_pylist()
         rows += [(token, us * 1_000) for token, us in zip(tokens, times, strict=True)]
@@ -126,15 +124,6 @@ def test_a_start_that_is_refused_although_the_partition_ends_later_fails_the_epo
     assert read_and_commit(store, stream, EARLIER) == []
     with pytest.raises(UnavailableError, match="not all of it has been read"):
         read(store, stream)
-
-
-def test_the_strict_proof_reads_on_until_a_record_lies_beyond_the_epoch(store: Store) -> None:
-    stream = ScriptedStream(a=[data(2_000), data(40_000)], b=[end("b", 10_000)])
-    stream.hiding = {"b"}
-    strict = ReadOptions(2, Proof.RECORD, AuditMode.STOP, traces=False)
-    assert read(store, stream, EARLIER, strict) == [("a", 2_000)]
-    assert all(asked_end is None for _, _, asked_end in stream.asked)
-    assert partition(store, "b").end_timestamp_ns == 10_000
 
 
 def test_a_move_that_was_read_from_one_side_only_fails_the_audit(store: Store) -> None:
