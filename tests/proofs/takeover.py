@@ -4,7 +4,6 @@
 it.
 """
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -25,6 +24,7 @@ from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
 from tests.support.emulators import own_database
 from tests.support.freezing import Frozen
+from tests.support.programs import parsed_options
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
 
@@ -117,9 +117,7 @@ def _measure(folder: Path, *, elsewhere: bool) -> float:
 
 def main() -> None:
     """Measure with the default lease, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    rounds = parsed_options(__doc__, rounds=3).rounds
     for name, elsewhere in (("another machine's", True), ("this machine's", False)):
         failures = []
         for _ in range(rounds):
