@@ -61,8 +61,9 @@ check: install ## The quick checks: style, types, import contracts, unit tests
 	@$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory -j 2 types quick
 
+# One more at once than there are processors: some tests wait.
 quick:
-	@$(BIN)/pytest -q -n auto --hypothesis-profile=quick -m "not slow and not long" $(RULES) tests/test_house.py
+	@$(BIN)/pytest -q -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --hypothesis-profile=quick -m "not slow and not long" tests/test_house.py $(RULES)
 
 test: install ## The source's tests on Spark 4.2, and all tests on Spark 4.1
 	@$(BIN)/python -m slackwater.pipeline.spark.java

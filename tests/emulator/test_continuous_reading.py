@@ -26,6 +26,7 @@ from tests.support.reader_processes import readers
 from tests.support.reader_processes import short_folder as short_folder
 from tests.support.reader_processes import sockets as sockets
 from tests.support.truths import require_equal, truth_of
+from tests.support.waiting import wait_until
 
 _SECONDS_MAX = 300
 # Most outlive an epoch on a busy machine, too, and some split and merge.
@@ -103,10 +104,7 @@ def started(sockets: Path, parent_pid: int) -> psutil.Process:
     client = ReaderClient(sockets, parent_pid)
     client.start_if_missing()
     client.start_if_missing()
-    until = time.monotonic() + _SECONDS_MAX
-    while not answers(client):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: answers(client))
     [process] = readers(sockets)
     return process
 

@@ -4,7 +4,6 @@
 emulator of its own, because reading its history costs the emulator more the longer it has run.
 """
 
-import argparse
 import os
 import shutil
 import sys
@@ -30,6 +29,7 @@ from slackwater.timestamp import format_rfc3339
 from tests.faults.proxy import Breaks, Delays, FaultProxy, HideEnds, Rule
 from tests.faults.statuses import REFUSALS, RESETS
 from tests.support.emulators import own_database
+from tests.support.programs import parsed_options
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
 
@@ -146,11 +146,7 @@ def _watch(state_url: str, writer: threading.Thread) -> None:
 
 def main() -> int:
     """Run as long as asked, and print what was injected; 1 if a code was never injected."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=120)
-    parser.add_argument("--turn", type=float, default=TURN_MINUTES, help="minutes of one turn")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parsed_options(__doc__, minutes=120.0, turn=TURN_MINUTES, seed=1)
     injected: Counter[str] = Counter()
     began = time.monotonic()
     failures = records = turns = 0

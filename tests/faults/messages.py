@@ -5,7 +5,6 @@ ways, one by one and by column. Each is decoded right or refused with a DecodeEr
 first few hundred.
 """
 
-import argparse
 import random
 import sys
 import time
@@ -53,6 +52,7 @@ from tests.faults.message_forms import (
     usual_form,
     with_value,
 )
+from tests.support.programs import parsed_options
 
 WRITERS: Final[dict[Dialect, Callable[[Form, Sequence[Struct]], list[bytes]]]] = {
     Dialect.GOOGLE_STANDARD_SQL: googlesql_messages,
@@ -330,10 +330,7 @@ def run(seed: int, seen: Counter[str]) -> None:
 
 def main() -> int:
     """Decode as many messages as asked; 1 if any was decoded wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=50_000)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
+    options = parsed_options(__doc__, messages=50_000, first=0)
     seen: Counter[str] = Counter()
     failed = []
     began, seed = time.monotonic(), options.first

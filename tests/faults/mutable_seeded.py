@@ -5,7 +5,6 @@ server is synthetic: the emulator does not know this kind of change stream yet. 
 have a read function for each of three placements.
 """
 
-import argparse
 import random
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from slackwater.state.errors import StateError
 from slackwater.timestamp import datetime_to_ns, format_rfc3339
 from tests.faults.proxy import Breaks, Delays, FaultProxy, Rule
 from tests.support.epochs import AbandonedError, EpochLoop
+from tests.support.programs import parsed_options
 from tests.synthetic.mutable import mutable_stream
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
 
@@ -180,11 +180,7 @@ class Loop:
 
 def main() -> int:
     """Run seeds and print a line for each; 1 if any differs from the truth."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--calm", action="store_true", help="no query breaks")
-    options = parser.parse_args()
+    options = parsed_options(__doc__, seeds=200, first=0, calm=False)
     total: Counter[str] = Counter()
     failed: list[int] = []
     with tempfile.TemporaryDirectory() as folder:

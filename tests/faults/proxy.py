@@ -19,7 +19,7 @@ from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.records import ChangeRecord, ChildPartitionsRecord
-from slackwater.timestamp import format_rfc3339, parse_rfc3339
+from slackwater.timestamp import parse_rfc3339
 from tests.faults.schema_rules import (
     TOO_STALE,
     Options,
@@ -114,25 +114,7 @@ class HideEnds:
     times: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """Refuses starts before earliest_ns, as after the retention period."""
-
-    earliest_ns: int
-
-
-Rule = (
-    Breaks
-    | FailsOnce
-    | Refuses
-    | Freezes
-    | Options
-    | Versions
-    | Delays
-    | Stalls
-    | HideEnds
-    | Retention
-)
+Rule = Breaks | FailsOnce | Refuses | Freezes | Options | Versions | Delays | Stalls | HideEnds
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +235,6 @@ class FaultProxy:
         asked = parse(request)
         act = Script()
         if asked is not None:
-            self._refuse_what_is_gone(asked, context)
             key = str(asked.token)
             choose = self._choose(key)
             with self._lock:
@@ -325,18 +306,6 @@ class FaultProxy:
             if isinstance(rule, Refuses) and rule.method in (None, method):
                 self._count(rule.code.name)
                 context.abort(rule.code, "refused by the test")
-
-    def _refuse_what_is_gone(self, asked: Asked, context: grpc.ServicerContext) -> None:
-        for rule in self.rules:
-            if isinstance(rule, Retention) and asked.start_ns < rule.earliest_ns:
-                self._count("retention")
-                context.abort(
-                    grpc.StatusCode.OUT_OF_RANGE,
-                    "Specified start_timestamp is too far in the past. Please specify a"
-                    " start_timestamp within the earliest read timestamp:"
-                    f" {format_rfc3339(rule.earliest_ns)}. Received start_timestamp:"
-                    f" {format_rfc3339(asked.start_ns)}.",
-                )
 
     def _abort(self, context: grpc.ServicerContext, status: Status, call: str = "") -> None:
         self._count(f"{status.kind}{call}")

@@ -3,7 +3,6 @@
 `python -m tests.faults.seeded --seeds 200` runs many; the tests run the first of them.
 """
 
-import argparse
 import random
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from tests.faults.proxy import Breaks, Delays, FailsOnce, FaultProxy, HideEnds, 
 from tests.faults.statuses import REFUSALS
 from tests.support.emulators import database_on, named
 from tests.support.epochs import AbandonedError, EpochLoop
+from tests.support.programs import parsed_options
 from tests.support.truths import truth_of
 
 LOAD_SECONDS = 4.0
@@ -201,10 +201,7 @@ def _run_all(seeds: Sequence[int], failed: list[int]) -> Counter[str]:
 
 def main() -> int:
     """Run seeds and print a line for each; 1 if any differs from the truth."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
+    options = parsed_options(__doc__, seeds=200, first=0)
     total: Counter[str] = Counter()
     failed: list[int] = []
     seeds = range(options.first, options.first + options.seeds)

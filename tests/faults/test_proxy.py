@@ -8,12 +8,10 @@ from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
 from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
-from slackwater.reader.errors import StartTooOldError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import (
     ChangeRecord,
     ChildPartitionsRecord,
-    DataChangeRecord,
 )
 from slackwater.reader.transport.connection import Connection
 from tests.faults.breaking_spanner import BreakingSpanner
@@ -24,10 +22,8 @@ from tests.faults.proxy import (
     Delays,
     FaultProxy,
     HideEnds,
-    Retention,
     Rule,
     Script,
-    Stalls,
     script,
 )
 from tests.faults.statuses import REFUSALS, RESETS, Status
@@ -36,7 +32,7 @@ from tests.faults.test_query_breaks import RECORDS
 ASKED = Asked("p", 500, 10_500, False)
 
 
-def read(host: str, *, end_ns: int = 10_500) -> tuple[list[ChangeRecord], PartitionQuery]:
+def read(host: str, *, end_ns: int) -> list[ChangeRecord]:
     stream = ChangeStream("project", "instance", "database", "s", endpoint=plaintext(host))
     connection = Connection(stream)
     query = PartitionQuery(
@@ -48,7 +44,7 @@ def read(host: str, *, end_ns: int = 10_500) -> tuple[list[ChangeRecord], Partit
         heartbeat_ms=1_000,
     )
     try:
-        return [record for message in query for record in message.records], query
+        return [record for message in query for record in message.records]
     finally:
         connection.close()
 
@@ -58,13 +54,7 @@ def through(rules: list[Rule], *, end_ns: int = 10_500) -> tuple[list[ChangeReco
         BreakingSpanner(RECORDS, []) as spanner,
         FaultProxy(f"127.0.0.1:{spanner.port}", rules, seed=1) as proxy,
     ):
-        return read(proxy.host, end_ns=end_ns)[0], proxy
-
-
-def test_without_rules_everything_passes_unchanged() -> None:
-    got, proxy = through([])
-    assert got == RECORDS
-    assert proxy.injected == {}
+        return read(proxy.host, end_ns=end_ns), proxy
 
 
 def a_query() -> bytes:
@@ -101,28 +91,6 @@ def test_only_an_end_near_the_querys_end_is_hidden() -> None:
     got, proxy = through([HideEnds(margin_ns=6_000)], end_ns=20_500)
     assert got == RECORDS
     assert proxy.injected == {}
-
-
-def test_a_start_before_the_retention_is_refused_as_by_spanner() -> None:
-    with (
-        BreakingSpanner(RECORDS, []) as spanner,
-        FaultProxy(f"127.0.0.1:{spanner.port}", [Retention(2_000_000)]) as proxy,
-        pytest.raises(StartTooOldError, match=r"1970-01-01T00:00:00.002"),
-    ):
-        read(proxy.host)
-
-
-def test_a_stall_happens_once_for_each_token_and_ends_with_the_client() -> None:
-    with (
-        BreakingSpanner(RECORDS, []) as spanner,
-        FaultProxy(f"127.0.0.1:{spanner.port}", [Stalls(messages_max=0)]) as proxy,
-    ):
-        got, query = read(proxy.host)
-        assert [r for r in got if isinstance(r, DataChangeRecord)] == [
-            r for r in RECORDS if isinstance(r, DataChangeRecord)
-        ]
-        assert query.stalls == 1
-        assert proxy.injected == {"stall": 1}
 
 
 def test_the_seed_determines_the_faults_of_a_query() -> None:

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, closing, contextmanager, suppress
@@ -50,6 +49,7 @@ from tests.support.postgres import rows_in, running_server
 from tests.support.postgres_door import door_before
 from tests.support.pubsub import PubSubEmulator, running_pubsub
 from tests.support.truths import truth_of
+from tests.support.waiting import wait_until
 
 TABLES = ("Customers", "Orders", "Payments")
 WITHIN_S = 600
@@ -143,10 +143,7 @@ def of_file(file: str) -> list[str]:
 
 
 def await_(is_so: Callable[[], bool], output: Path) -> None:
-    until = time.monotonic() + WITHIN_S
-    while not is_so():
-        assert time.monotonic() < until, output.read_text()[-5_000:]
-        time.sleep(0.5)
+    wait_until(is_so, lambda: output.read_text()[-5_000:], seconds_max=WITHIN_S, pause_s=0.5)
 
 
 @pytest.mark.parametrize("chosen", CASES)

@@ -22,6 +22,7 @@ from slackwater.spark_sink.output.file_writer import folder_values
 from slackwater.spark_sink.output.object_store import open_object_store
 from slackwater.spark_sink.output.table_commits import DataFile
 from tests.support.delta_places import Location
+from tests.support.delta_places import delta_place as delta_place
 from tests.support.object_stores import s3
 
 MIB = 1 << 20

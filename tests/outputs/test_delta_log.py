@@ -26,6 +26,7 @@ from slackwater.spark_sink.output.delta.rows import deleted_positions
 from slackwater.spark_sink.output.delta.snapshot import Snapshot
 from slackwater.spark_sink.output.table_commits import DataFile
 from tests.support.delta_places import Location
+from tests.support.delta_places import delta_place as delta_place
 
 SCHEMA = pa.schema({"number": pa.int64(), "kind": pa.string()})
 

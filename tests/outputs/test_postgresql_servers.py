@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -22,9 +21,9 @@ from slackwater.spark_sink.tables.in_postgresql.postgresql_log import Postgresql
 from slackwater.spark_sink.tables.table_changes import MergeId, MergePolicy
 from tests.support.epoch_rows import low_watermark
 from tests.support.merged_tables import COLUMNS, SCHEMA, latest_of
+from tests.support.waiting import wait_until
 
 PIPELINE = "slackwater orders"
-WAIT_S_MAX = 60
 
 
 class Servers:
@@ -149,7 +148,7 @@ def test_readers_of_a_standby_see_whole_epochs_and_it_takes_over_with_all_of_the
         closing(Pipeline(servers.primary, tmp_path)) as pipeline,
         closing(Database(servers.standby, "tests")) as reader,
     ):
-        _await(lambda: reader.run("SELECT to_regclass('\"B\"') IS NOT NULL") == [(True,)])
+        wait_until(lambda: reader.run("SELECT to_regclass('\"B\"') IS NOT NULL") == [(True,)])
         numbers: set[int] = set()
         is_over = threading.Event()
 
@@ -161,7 +160,7 @@ def test_readers_of_a_standby_see_whole_epochs_and_it_takes_over_with_all_of_the
         looking.start()
         for number in range(1, 101):
             pipeline.write(number)
-        _await(lambda: 100 in numbers or not looking.is_alive())
+        wait_until(lambda: 100 in numbers or not looking.is_alive())
         is_over.set()
         looking.join()
         assert 100 in numbers
@@ -184,10 +183,3 @@ def require_refused(standby: str, folder: Path) -> None:
     assert refused.value.hint.startswith("Name the primary server")
     log.database.close()
     log.reader.close()
-
-
-def _await(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)

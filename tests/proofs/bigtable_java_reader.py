@@ -5,7 +5,6 @@ that break, and are held against it. So the server speaks the protocol as Google
 `python -m tests.proofs.bigtable_java_reader --seeds 3` needs Maven's repository.
 """
 
-import argparse
 import itertools
 import json
 import subprocess
@@ -27,6 +26,7 @@ from slackwater.reader.bigtable.service import BigtableService
 from slackwater.reader.bigtable.table import BigtableTable
 from tests.support import ivy
 from tests.support.bigtable_rows import Row, as_row, require_once
+from tests.support.programs import parsed_options
 from tests.synthetic.bigtable.faults import Fault, Faults
 from tests.synthetic.bigtable.history import Shape, generate
 from tests.synthetic.bigtable.server import bigtable_process, now_us
@@ -133,11 +133,7 @@ def prove(seed: int, seconds: float) -> str:
 
 def main() -> int:
     """Compare as often as asked, and print a line for each history."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=30)
-    options = parser.parse_args()
+    options = parsed_options(__doc__, seeds=3, first=1, seconds=30.0)
     for seed in range(options.first, options.first + options.seeds):
         print(f"seed {seed}: {prove(seed, options.seconds)}", flush=True)
     return 0

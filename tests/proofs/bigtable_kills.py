@@ -6,7 +6,6 @@ compared with its history: in Kafka the listed cells, elsewhere all of each chan
 `python -m tests.proofs.bigtable_kills --kills 10 --freezes 3 --format parquet`
 """
 
-import argparse
 import json
 import random
 import sys
@@ -33,6 +32,7 @@ from tests.support.bigtable_rows import (
 )
 from tests.support.kafka_broker import Broker, read_topics, spark_conf
 from tests.support.killed_pair import KilledPair
+from tests.support.programs import parsed_options
 from tests.synthetic.bigtable.faults import Fault, Faults
 from tests.synthetic.bigtable.history import Change, Shape, generate
 from tests.synthetic.bigtable.server import bigtable_process, now_us
@@ -172,13 +172,9 @@ def _require_sent_once(partitions: Iterable[Sequence[Message]], changes: Iterabl
 
 def main() -> int:
     """Kill and freeze as often as asked, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--freezes", type=int, default=3)
-    formats = ["parquet", "orc", "delta", "iceberg", KAFKA]
-    parser.add_argument("--format", choices=formats, default="parquet")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parsed_options(
+        __doc__, kills=10, freezes=3, format=("parquet", "orc", "delta", "iceberg", KAFKA), seed=1
+    )
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), options.format, options.seed)

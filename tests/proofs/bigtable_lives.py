@@ -4,7 +4,6 @@ Each is one of tests.simulation.test_bigtable_epochs: its process dies, perhaps 
 calls break, rows of its tasks are lost. `python -m tests.proofs.bigtable_lives --seeds 2000`
 """
 
-import argparse
 import itertools
 import os
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.simulation.test_bigtable_epochs import LIKELY, live
+from tests.support.programs import parsed_options
 
 # Most take less than a second. One that takes so long does not come to an end.
 _LIFE_S_MAX: Final = 300
@@ -43,11 +43,7 @@ def outcome(seed: int, likely: float) -> tuple[int, int, str]:
 
 def main() -> int:
     """Run as many lives as asked at each level, and print those that failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2_000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    options = parser.parse_args()
+    options = parsed_options(__doc__, seeds=2_000, first=0, processes=os.cpu_count())
     seeds = range(options.first, options.first + options.seeds)
     lives = list(itertools.product(seeds, LIKELY))
     began, deaths, losses, failures = time.monotonic(), 0, 0, 0

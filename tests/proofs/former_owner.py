@@ -6,7 +6,6 @@ step is a call to the JVM, an operation on files, or of a catalog.
 python -m tests.proofs.former_owner [--kind NAME ...] [--every 5]
 """
 
-import argparse
 import os
 import sys
 import tempfile
@@ -44,6 +43,7 @@ from tests.support.epoch_rows import (
     record,
     write,
 )
+from tests.support.programs import parsed_options
 from tests.support.read_tables import rows_in
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
@@ -214,11 +214,7 @@ def visible(spark: SparkSession, path: Path, kind: str) -> Mapping[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", nargs="*", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--every", type=int, default=1, help="freeze at each so many steps")
-    parser.add_argument("--first", type=int, default=1)
-    options = parser.parse_args()
+    options = parsed_options(__doc__, kind=list(KINDS), every=1, first=1)
     find_java()
     spark = start_spark([PIPELINE], "local[2]", {}, ["delta", "iceberg"])
     failed = 0

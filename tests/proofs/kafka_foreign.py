@@ -6,7 +6,6 @@ each sixth has changes. Half way another process takes over. Then the end offset
 are not the pipeline's are compared with those before.
 """
 
-import argparse
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from slackwater.spark_sink.sinks.kafka import KafkaSettings
 from slackwater.spark_sink.sinks.message_sink import MessageSink
 from tests.support.epoch_rows import START, inserts
 from tests.support.kafka_broker import PARTITIONS, Broker, spark_conf
+from tests.support.programs import parsed_options
 
 # Some have a name that the topic's pattern would match, or one like the pipeline's own.
 FOREIGN: Final = (
@@ -113,12 +113,7 @@ def run(session: SparkSession, folder: Path, host: str, seconds: int, delivery: 
 
 def main() -> int:
     """Run it, and compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=3_600)
-    parser.add_argument(
-        "--delivery", choices=["exactly_once", "at_least_once"], default="exactly_once"
-    )
-    options = parser.parse_args()
+    options = parsed_options(__doc__, seconds=3_600, delivery=("exactly_once", "at_least_once"))
     find_java()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -6,7 +6,6 @@ does it as often as asked. A third of the kills, and every freeze, hit an open t
 broker shows one as messages that committed readers do not get yet.
 """
 
-import argparse
 import random
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from tests.support.kafka_messages import (
     read_message,
 )
 from tests.support.killed_pair import KilledPair
+from tests.support.programs import parsed_options
 from tests.support.schema_registry import Registry, running_registry
 from tests.support.services import settings
 from tests.support.truths import truth_of
@@ -226,13 +226,14 @@ def require_once(
 
 def main() -> int:
     """Kill and freeze as often as asked, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--freezes", type=int, default=3)
-    parser.add_argument("--envelope", choices=ENVELOPES, default="flat")
-    parser.add_argument("--format", choices=["json", "avro", "protobuf"], default="json")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parsed_options(
+        __doc__,
+        kills=30,
+        freezes=3,
+        envelope=("flat", *ENVELOPES),
+        format=("json", "avro", "protobuf"),
+        seed=1,
+    )
     with (
         own_database(statements=whole_row_ddl()) as stream,
         running_registry() as registry,

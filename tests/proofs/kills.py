@@ -4,7 +4,6 @@ The moments are recognized from outside, by the files that Spark and the pipelin
 `python -m tests.proofs.kills --kills 30 --format delta` kills as often as asked.
 """
 
-import argparse
 import os
 import random
 import sys
@@ -29,6 +28,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
 from tests.support.emulators import own_database
+from tests.support.programs import parsed_options
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
 
@@ -202,12 +202,9 @@ def _run(file_format: str, seed: int, kills: int, dialect: Dialect) -> tuple[Kil
 
 def main() -> int:
     """Kill as often as asked, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--format", default="parquet")
-    parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parsed_options(
+        __doc__, kills=30, format="parquet", dialect=Dialect.GOOGLE_STANDARD_SQL, seed=1
+    )
     began = time.monotonic()
     killed: Counter[str] = Counter()
     records = 0

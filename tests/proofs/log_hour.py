@@ -6,7 +6,6 @@ The streams are synthetic, with partitions that split, merge and move every five
 of the second service is a proxy in which the queries of five partitions are silent.
 """
 
-import argparse
 import os
 import re
 import sys
@@ -23,6 +22,7 @@ from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.timestamp import format_rfc3339
 from tests.faults.proxy import FaultProxy, Stalls
+from tests.support.programs import parsed_options
 from tests.support.services import settings
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
@@ -39,9 +39,7 @@ _TOKEN: Final = re.compile(r"[pg]\d{2,}\w*")
 
 def main() -> None:
     """Run both services, print their lines by what they say, and exit with 1 for too many."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    seconds = parser.parse_args().minutes * 60
+    seconds = parsed_options(__doc__, minutes=60.0).minutes * 60
     with tempfile.TemporaryDirectory() as folder, _both(Path(folder), seconds) as services:
         until = time.monotonic() + seconds
         while time.monotonic() < until:

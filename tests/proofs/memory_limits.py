@@ -10,7 +10,6 @@ sent. Root has to start it.
         [--reading continuous] [--runs 2] [--partitions 10000] [--records 5000000]
 """
 
-import argparse
 import signal
 import sys
 import tempfile
@@ -38,6 +37,7 @@ from tests.pods.memory_cgroup import MemoryCgroup
 from tests.support.charts import example
 from tests.support.object_stores import BUCKET, ServedStore, s3
 from tests.support.postgres import running_server
+from tests.support.programs import parsed_options
 from tests.support.tunnels import port_of
 from tests.synthetic.rows import JoinedRows, PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
@@ -312,15 +312,16 @@ def _has_failed(pod: RunningPod) -> bool:
 
 def main() -> None:
     """Run the proof."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", choices=("one-pod", "executors"), default="one-pod")
-    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
-    parser.add_argument("--store", choices=("volume", "s3"), default="volume")
-    parser.add_argument("--reading", choices=("bounded", "continuous"), default="bounded")
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--records", type=int, default=5_000_000)
-    options = parser.parse_args()
+    options = parsed_options(
+        __doc__,
+        shape=("one-pod", "executors"),
+        format=("parquet", "delta"),
+        store=("volume", "s3"),
+        reading=("bounded", "continuous"),
+        runs=2,
+        partitions=10_000,
+        records=5_000_000,
+    )
     # So that no pod is left when this process is ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     kind = Kind(options.shape, options.format, options.store == "s3", options.reading)

@@ -8,7 +8,6 @@ was written.
     python -m tests.proofs.month [--epochs 1500] [--only parquet delta mirror_iceberg ...]
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -49,6 +48,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.mirror_table import read_mirror
 from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.support.epoch_rows import PIPELINE, START, on_disk, record
+from tests.support.programs import parsed_options
 from tests.support.read_tables import sql_name
 
 DAYS: Final = 30
@@ -236,10 +236,7 @@ def grows(tenths: list[Tenth]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=1500)
-    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
-    options = parser.parse_args()
+    options = parsed_options(__doc__, epochs=1_500, only=list(KINDS))
     find_java()
     spark = start_spark(
         ["month"], "local[2]", {"spark.sql.shuffle.partitions": "2"}, ["delta", "iceberg"]

@@ -34,6 +34,7 @@ from tests.outputs.output import Moment, Output, Place, Reader
 from tests.support.emulators import own_database
 from tests.support.freezing import Frozen
 from tests.support.object_stores import STORES, ServedStore, nothing
+from tests.support.programs import parsed_options
 from tests.support.services import settings
 
 _WAIT_S_MAX: Final = 600
@@ -226,16 +227,17 @@ def prove(options: argparse.Namespace, seed: int) -> str:
 
 def main() -> None:
     """Kill and freeze as often as asked, and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
     # An emulator of half an hour takes minutes for an epoch: each round has a new one.
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--kills", type=int, default=5, help="in a round")
-    parser.add_argument("--freezes", type=int, default=5, help="in a round")
-    parser.add_argument("--format", choices=list(OUTPUTS), default="parquet")
-    parser.add_argument("--store", choices=sorted(STORES), default="s3")
-    parser.add_argument("--dialect", type=Dialect, default=Dialect.GOOGLE_STANDARD_SQL)
-    parser.add_argument("--seed", type=int, default=1, help="of the first round")
-    options = parser.parse_args()
+    options = parsed_options(
+        __doc__,
+        rounds=6,
+        kills=5,
+        freezes=5,
+        format=("parquet", *OUTPUTS),
+        store=("s3", *STORES),
+        dialect=Dialect.GOOGLE_STANDARD_SQL,
+        seed=1,
+    )
     for seed in range(options.seed, options.seed + options.rounds):
         print(prove(options, seed), flush=True)
 

@@ -9,7 +9,6 @@ mirrors each epoch changes two.
     python -m tests.proofs.object_requests [--epochs 1000] [--only parquet delta iceberg mirror]
 """
 
-import argparse
 import re
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from tests.support import sizing_page
 from tests.support.epoch_rows import make_sink, of_two_tables
 from tests.support.handed_on import Tasks
 from tests.support.object_stores import BUCKET, ServedStore, s3
+from tests.support.programs import parsed_options
 from tests.support.rest_catalog import counted, rest_catalog
 
 Request = tuple[str, str]
@@ -233,10 +233,7 @@ def _failures(kind: str, counted: Sequence[Counts]) -> Iterator[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=1_000)
-    parser.add_argument("--only", nargs="+", choices=tuple(LIMITS), default=list(LIMITS))
-    options = parser.parse_args()
+    options = parsed_options(__doc__, epochs=1_000, only=list(LIMITS))
     failures: list[str] = []
     for kind in options.only:
         with _opened(kind, options.epochs) as proof:

@@ -5,7 +5,6 @@ after a resolved message that covers it. Google's emulator numbers messages as i
 `python -m tests.proofs.pubsub_kills --kills 20`
 """
 
-import argparse
 import json
 import os
 import random
@@ -24,6 +23,7 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.testing.plain_client import Truth
 from slackwater.timestamp import format_rfc3339
 from tests.support.emulators import own_database, whole_row_ddl
+from tests.support.programs import parsed_options
 from tests.support.pubsub import PROJECT, PubSubEmulator, running_pubsub
 from tests.support.services import settings
 from tests.support.truths import truth_of
@@ -125,10 +125,7 @@ def _require_truth(sent: dict[str, list[PubsubMessage]], truth: Truth) -> int:
 
 def main() -> None:
     """Prove it once."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = parsed_options(__doc__, kills=20, seed=1)
     with (
         tempfile.TemporaryDirectory(prefix="pubsub-") as folder,
         # On a slow machine partitions of two seconds multiply faster than they are read.

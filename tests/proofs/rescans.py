@@ -7,7 +7,6 @@ runs, the change stream begins to watch one more table, and rows of a mirror are
 python -m tests.proofs.rescans --rows 6000 --kills 3
 """
 
-import argparse
 import os
 import random
 import statistics
@@ -41,6 +40,7 @@ from tests.support import mixed_load
 from tests.support.emulators import CHURN_SECONDS, own_database
 from tests.support.mirror_looks import Looker
 from tests.support.mixed_load import MixedLoad
+from tests.support.programs import parsed_options
 
 SECONDS_MAX: Final = 1_500
 WATCHED: Final = (mixed_load.SINGERS, mixed_load.ALBUMS, mixed_load.FLAGS)
@@ -277,12 +277,9 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=6_000)
-    parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--alive", type=int, default=CHURN_SECONDS, help="of partitions, seconds")
-    parser.add_argument("--kinds", type=int, default=len(KINDS + MORE_KINDS))
-    options = parser.parse_args()
+    options = parsed_options(
+        __doc__, rows=6000, kills=3, alive=CHURN_SECONDS, kinds=len(KINDS + MORE_KINDS)
+    )
     longest_s = 0.0
     for dialect, capture, deletes, table_format in (KINDS + MORE_KINDS)[: options.kinds]:
         with (

@@ -4,7 +4,6 @@
 it.
 """
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -25,8 +24,10 @@ from slackwater.testing.compare import read_changelog
 from slackwater.timestamp import format_rfc3339
 from tests.support.emulators import own_database
 from tests.support.freezing import Frozen
+from tests.support.programs import parsed_options
 from tests.support.services import settings
 from tests.support.truths import require_equal, truth_of
+from tests.support.waiting import wait_until
 
 TRANSACTIONS_PER_SECOND = 20
 # A standby that has just started is not warm yet.
@@ -99,10 +100,8 @@ class Pair:
 
 
 def wait_for(service: Service, text: str, *, seconds_max: float) -> None:
-    until = time.monotonic() + seconds_max
-    while text not in service.log.read_text():
-        assert time.monotonic() < until, service.log.read_text()[-2_000:]
-        time.sleep(0.05)
+    read = service.log.read_text
+    wait_until(lambda: text in read(), lambda: read()[-2_000:], seconds_max=seconds_max)
 
 
 def _measure(folder: Path, *, elsewhere: bool) -> float:
@@ -117,9 +116,7 @@ def _measure(folder: Path, *, elsewhere: bool) -> float:
 
 def main() -> None:
     """Measure with the default lease, and print the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    rounds = parsed_options(__doc__, rounds=3).rounds
     for name, elsewhere in (("another machine's", True), ("this machine's", False)):
         failures = []
         for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""An object store for a module's tests; and no test leaves a service running."""
+"""Stores and formats of mirrors for the modules here; and no test leaves a service running."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,6 +6,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from slackwater.spark_sink.tables.delta import Delta
+from slackwater.spark_sink.tables.iceberg import Iceberg
+from slackwater.spark_sink.tables.table_format import TableFormat
 from tests.support.object_stores import OTHERS, STORES, ServedStore
 
 
@@ -14,6 +17,13 @@ def store(request: pytest.FixtureRequest) -> Iterator[ServedStore]:
     """A store of each kind, with one bucket."""
     with STORES[request.param]() as served:
         yield served
+
+
+@pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.using))
+def table_format(request: pytest.FixtureRequest) -> TableFormat:
+    """Each format of mirrors."""
+    made: TableFormat = request.param()
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -71,52 +71,49 @@ def test_a_store_that_was_lost_comes_back_from_the_output_with_each_change_once(
 
 
 @pytest.mark.usefixtures("commands_here")
-def test_positions_that_store_and_output_have_lost_are_told_and_the_remedy_loses_nothing(
-    shape: Shape, history: History, host: str, tmp_path: Path
-) -> None:
-    file, settings = pipelines_of(("parquet",), shape, host, tmp_path)
-    run_to_the_middle(file, settings, shape)
-    settings["state"]["url"] = f"sqlite:///{tmp_path / 'another.db'}"
-    shutil.rmtree(tmp_path / "parquet" / "_positions")
-    file.write_text(yaml.safe_dump(settings))
-    refused = slackwater("run", "-c", str(file))
-    assert refused.returncode == 2
-    [remedy] = re.findall(r"`slackwater (.*?)`", refused.stderr)
-    assert slackwater(*shlex.split(remedy)).returncode == 0
-    landed = Counter(rows_of("parquet", tmp_path / "parquet"))
-    assert landed.keys() == set(map(landed_as, history.changes))
-
-
-@pytest.mark.usefixtures("commands_here")
-@pytest.mark.parametrize("gone", ["nothing", "positions", "changes"])
-def test_a_default_checkpoint_is_made_anew_from_exact_positions_only(
-    gone: str,
+def test_without_its_store_a_pipeline_goes_on_from_exact_positions_or_as_the_remedy_says(
     shape: Shape,
     history: History,
     host: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As after a pod has moved, whose checkpoint and store were on its disk."""
-    monkeypatch.setattr(TableSettings, "has_expendable_checkpoint", True)
     file, settings = pipelines_of(("parquet",), shape, host, tmp_path)
     run_to_the_middle(file, settings, shape)
     settings["state"]["url"] = f"sqlite:///{tmp_path / 'another.db'}"
-    shutil.rmtree(tmp_path / "parquet-checkpoint")
-    if gone == "positions":
-        shutil.rmtree(tmp_path / "parquet" / "_positions")
-    elif gone == "changes":
-        # A margin of the whole retention period.
-        monkeypatch.setattr(resume_point, "_MARGIN_NS", seconds_to_ns(7 * 86_400))
     file.write_text(yaml.safe_dump(settings))
-    done = slackwater("run", "-c", str(file))
-    if gone != "nothing":
+    output, checkpoint = tmp_path / "parquet", tmp_path / "parquet-checkpoint"
+    positions = output / "_positions"
+    positions_aside = positions.rename(tmp_path / "positions")
+    checkpoint_aside = checkpoint.rename(tmp_path / "checkpoint")
+    output_aside = shutil.copytree(output, tmp_path / "output")
+
+    def refused() -> str:
+        done = slackwater("run", "-c", str(file))
         assert done.returncode == 2
-        assert "has no positions of pipeline 'parquet'" in done.stderr
-        return
-    assert done.returncode == 0
+        return done.stderr
+
+    # As after a pod has moved, whose checkpoint and store were on its disk.
+    with monkeypatch.context() as patch:
+        patch.setattr(TableSettings, "has_expendable_checkpoint", True)
+        assert "has no positions of pipeline 'parquet'" in refused()
+        positions_aside.rename(positions)
+        with monkeypatch.context() as without_changes:
+            # A margin of the whole retention period.
+            without_changes.setattr(resume_point, "_MARGIN_NS", seconds_to_ns(7 * 86_400))
+            assert "has no positions of pipeline 'parquet'" in refused()
+        assert slackwater("run", "-c", str(file)).returncode == 0
     expected = Counter(map(landed_as, history.changes))
-    assert Counter(rows_of("parquet", tmp_path / "parquet")) == expected
+    assert Counter(rows_of("parquet", output)) == expected
+    # Store and output have lost them, and the checkpoint is there.
+    for lost, there in ((output, output_aside), (checkpoint, checkpoint_aside)):
+        shutil.rmtree(lost)
+        there.rename(lost)
+    settings["state"]["url"] = f"sqlite:///{tmp_path / 'third.db'}"
+    file.write_text(yaml.safe_dump(settings))
+    [remedy] = re.findall(r"`slackwater (.*?)`", refused())
+    assert slackwater(*shlex.split(remedy)).returncode == 0
+    assert set(rows_of("parquet", output)) == expected.keys()
 
 
 @pytest.mark.usefixtures("commands_here")

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -41,6 +40,7 @@ from tests.support.emulators import database_on
 from tests.support.services import settings
 from tests.support.strangers import StrangersSpark
 from tests.support.truths import require_equal, truth_of
+from tests.support.waiting import wait_until
 from tests.unit.config.test_settings import MINIMAL
 
 SECRET = "Hidden4711"
@@ -111,10 +111,7 @@ def pipeline(
         stack.callback(service.kill)
         running = Pipeline(service, own, tmp, load, connection, cluster)
         running.goes_on()
-        until = time.monotonic() + SECONDS_MAX
-        while not list(tmp.rglob("*.sock")):
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_until(lambda: list(tmp.rglob("*.sock")), seconds_max=SECONDS_MAX)
         yield running
         assert service.drain() == 0
         truth = truth_of(stream, start_ns, connection.strong_read_timestamp_ns())

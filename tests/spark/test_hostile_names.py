@@ -20,7 +20,6 @@ from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.sinks.typed_changelogs import TypedChangelogs
 from slackwater.spark_sink.table_names import plain_name
 from slackwater.spark_sink.tables.delta import Delta
-from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.table_format import TableFormat
 from slackwater.testing.emulator_database import update_ddl
 from tests.support import hostile_names
@@ -36,12 +35,6 @@ from tests.support.services import settings
 
 TABLES = (EVERY_MARK, f"`\n{IN_SCHEMA}", OF_COLUMNS)
 POSTGRESQL = Dialect.POSTGRESQL
-
-
-@pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.using))
-def table_format(request: pytest.FixtureRequest) -> TableFormat:
-    made: TableFormat = request.param()
-    return made
 
 
 def values(table: str, number: int) -> dict[str, Any]:

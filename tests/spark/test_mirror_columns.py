@@ -19,12 +19,6 @@ from tests.support.mirror_epochs import START, Epochs
 from tests.support.mirror_looks import current
 
 
-@pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.using))
-def table_format(request: pytest.FixtureRequest) -> TableFormat:
-    made: TableFormat = request.param()
-    return made
-
-
 def test_columns_named_like_the_mark_of_deleted_rows_are_the_tables_own(
     session: SparkSession, table_format: TableFormat, tmp_path: Path
 ) -> None:

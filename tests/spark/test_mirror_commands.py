@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.support.command_line import output_of, slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.epoch_rows import PIPELINE, inserts, low_watermark, make_sink, write
 from tests.support.services import settings
+from tests.support.waiting import wait_until
 
 PARTITION_ALIVE_S = 20
 
@@ -63,10 +63,7 @@ def test_a_mirror_that_differs_is_found_repaired_and_read_as_of_a_time(
 def require_cut(file: Path, epoch: int) -> None:
     """Wait until a file has the versions of an epoch, and require its rows in each of them."""
     stated = datetime_to_rfc3339(low_watermark(epoch))
-    until = time.monotonic() + 120
-    while not file.exists() or json.loads(file.read_text())["low_watermark"] != stated:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: file.exists() and json.loads(file.read_text())["low_watermark"] == stated)
     tables = json.loads(file.read_text())["tables"]
     assert [table["table"] for table in tables] == ["A", "B"]
     for table in tables:

@@ -43,12 +43,6 @@ from tests.support.read_tables import iceberg_at
 NANOSECONDS = "_At_nanoseconds"
 
 
-@pytest.fixture(params=[Delta, Iceberg], ids=lambda made: str(made.__name__))
-def table_format(request: pytest.FixtureRequest) -> TableFormat:
-    made: TableFormat = request.param()
-    return made
-
-
 @pytest.fixture
 def delta() -> TableFormat:
     return Delta()

@@ -20,9 +20,11 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator_database import update_ddl
 from slackwater.timestamp import format_rfc3339
 from tests.faults.proxy import FaultProxy, Stalls
+from tests.support.browsers import browser as browser
 from tests.support.command_line import slackwater
 from tests.support.emulators import NewDatabase
 from tests.support.services import settings
+from tests.support.waiting import wait_until
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 
@@ -97,9 +99,7 @@ def require_failure_with_remedy(page: Page, stream: ChangeStream, folder: Path) 
 
 def require_stall(page: Page, proxy: FaultProxy) -> None:
     proxy.rules = [Stalls(times=1_000, messages_max=0, tokens=None)]
-    until = time.monotonic() + 240
-    while not proxy.injected.get("stall") and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: proxy.injected.get("stall"))
     expect(page.locator("#lineage rect.stalled").first).to_be_visible()
     expect(page.locator("#held")).to_contain_text("holds the low watermark back")
 

@@ -38,6 +38,7 @@ from slackwater.state.rescans import request_rescans
 from slackwater.state.store import Store
 from slackwater.state.verified_models import VerifiedTable
 from slackwater.state.verified_tables import record_verified
+from tests.support.browsers import browser as browser
 
 SECOND_NS = 10**9
 HOUR_S = 3_600
@@ -195,8 +196,6 @@ def test_one_element_says_whether_the_pipeline_keeps_up(
                 assert max(rights) <= size["width"], "an epoch's row is cut"
                 width = page.evaluate("document.documentElement.scrollWidth")
                 assert width <= size["width"], "the page is wider than the screen"
-                image = f"{name}-{partitions}-{size['width']}-{scheme}.png"
-                page.screenshot(path=tmp_path / image, full_page=True)
         assert len(colours) == 2, "the answer has one colour on dark and on light"
 
 

@@ -3,7 +3,6 @@
 import os
 import shlex
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.support.command_line import PROGRAM, output_of, slackwater
 from tests.support.pages import blocks
 from tests.support.postgres import PROGRAMS, running_server
 from tests.support.postgres_door import door_before
+from tests.support.waiting import wait_until
 
 PAGE = "replica.md"
 IN_SPANNER, IN_POSTGRESQL = blocks(PAGE, "sql")
@@ -97,10 +97,7 @@ def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for(is_so: Callable[[], bool], folder: Path) -> None:
-    until = time.monotonic() + _WAIT_S_MAX
-    while not is_so():
-        assert time.monotonic() < until, (folder / "run.log").read_text()[-3_000:]
-        time.sleep(0.5)
+    wait_until(is_so, lambda: (folder / "run.log").read_text()[-3_000:], seconds_max=_WAIT_S_MAX)
 
 
 def numbers(connection: psycopg.Connection[Any]) -> list[int]:

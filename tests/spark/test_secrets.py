@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +29,7 @@ from tests.support.object_stores import STORES, nobody
 from tests.support.schema_registry import running_registry
 from tests.support.secure_broker import SecureBroker
 from tests.support.services import settings
+from tests.support.waiting import wait_until
 
 SECONDS_MAX = 300
 SECRETS = {
@@ -130,10 +130,7 @@ def values_in(values: dict[str, Any], folder: Path, store_url: str, target: Targ
 
 
 def wait_for(is_so: Callable[[], bool], service: Service) -> None:
-    until = time.monotonic() + SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < until, service.log.read_text()[-3_000:]
-        time.sleep(0.2)
+    wait_until(is_so, lambda: service.log.read_text()[-3_000:], seconds_max=SECONDS_MAX)
 
 
 def of_processes(service: Service, cluster: Cluster | None) -> Iterator[tuple[str, bytes]]:

@@ -11,6 +11,7 @@ import pytest
 
 from slackwater.demo.service import Service
 from slackwater.timestamp import format_rfc3339, us_to_ns
+from tests.support.waiting import wait_until
 from tests.synthetic.bigtable.history import History, Shape, generate
 from tests.synthetic.bigtable.server import bigtable_process
 
@@ -62,12 +63,8 @@ def run_with_a_kill(settings: dict[str, Any], folder: Path) -> Service:
     """Run pipelines, kill them when each has an epoch in its output, and run them to their end."""
     service = Service(settings, folder / "service", os.environ, dies_with_parent=True)
     service.start()
-    until = time.monotonic() + _SECONDS_MAX
-    while time.monotonic() < until and not all(
-        list((folder / f"{name}-checkpoint" / "commits").glob("[0-9]*"))
-        for name in settings["pipelines"]
-    ):
-        time.sleep(0.2)
+    commits = [folder / f"{name}-checkpoint" / "commits" for name in settings["pipelines"]]
+    wait_until(lambda: all(list(of_one.glob("[0-9]*")) for of_one in commits))
     service.kill()
     service.start()
     assert service.wait(_SECONDS_MAX) == 0, service.log.read_text()[-3_000:]

@@ -1,6 +1,7 @@
 """Metadata stores for the tests, one empty database each: SQLite, PostgreSQL, Spanner."""
 
 import itertools
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,11 +35,21 @@ def new_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[s
     return make
 
 
-@pytest.fixture
-def orders_store(tmp_path: Path) -> Iterator[Store]:
-    """A store in the file state.db of tmp_path, with the pipeline orders."""
-    store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
+@pytest.fixture(scope="session")
+def orders_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in a file, with the pipeline orders: to make its tables takes longer than a test."""
+    file = tmp_path_factory.mktemp("orders") / "state.db"
+    store = Store.open(f"sqlite:///{file}", migrate=True)
     store.ensure_pipeline("orders", "stream")
+    store.close()
+    return file
+
+
+@pytest.fixture
+def orders_store(orders_file: Path, tmp_path: Path) -> Iterator[Store]:
+    """A store in the file state.db of tmp_path, with the pipeline orders."""
+    copy = shutil.copy(orders_file, tmp_path / "state.db")
+    store = Store.open(f"sqlite:///{copy}", migrate=False)
     yield store
     store.close()
 

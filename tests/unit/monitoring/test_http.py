@@ -4,13 +4,12 @@ import base64
 import http.client
 import json
 import os
+import resource
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -19,12 +18,14 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
+from slackwater.commands.run import raise_descriptor_limit
 from slackwater.config.settings import Http, Tls
 from slackwater.errors import HttpError
 from slackwater.monitoring.http_access import is_own, own_names
 from slackwater.monitoring.status import StatusPoller
 from slackwater.secrecy import masked
 from tests.support.served_pages import certificate, get, served
+from tests.support.waiting import wait_until
 
 TOKEN = "a-token-of-many-characters"
 
@@ -50,13 +51,6 @@ def is_closed(connection: socket.socket, seconds_max: float = 30) -> bool:
     return True
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -73,7 +67,7 @@ def test_a_probe_is_answered_while_hundreds_of_connections_say_nothing(
         assert get(server, "/healthz")[0] == 200
         assert get(server, "/metrics")[0] == 200
         # The clients' ends, and the server's.
-        wait_for(lambda: descriptors() - before < 400 + 150)
+        wait_until(lambda: descriptors() - before < 400 + 150)
 
 
 def test_a_probe_is_answered_while_others_ask_again_and_again_and_take_no_answer(
@@ -133,8 +127,8 @@ def test_an_answer_that_nobody_takes_is_not_waited_for(
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
         lazy.connect(server)
         lazy.sendall(b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000)
-        wait_for(lambda: descriptors() > before)
-        wait_for(lambda: descriptors() <= before)
+        wait_until(lambda: descriptors() > before)
+        wait_until(lambda: descriptors() <= before)
 
 
 @pytest.mark.parametrize(
@@ -384,18 +378,14 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         pass
 
 
-LIMITED = """
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (256, 2_048))
-from slackwater.commands.run import raise_descriptor_limit
-raise_descriptor_limit()
-raise_descriptor_limit()
-print(*resource.getrlimit(resource.RLIMIT_NOFILE))
-"""
-
-
 def test_a_run_has_as_many_descriptors_as_it_may() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout == "2048 2048\n"
+    child = os.fork()
+    if child == 0:
+        # A limit that was lowered stays so.
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, 2_048))
+            raise_descriptor_limit()
+            raise_descriptor_limit()
+        finally:
+            os._exit(resource.getrlimit(resource.RLIMIT_NOFILE) != (2_048, 2_048))
+    assert os.waitpid(child, 0)[1] == 0

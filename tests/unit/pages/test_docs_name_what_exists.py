@@ -93,11 +93,11 @@ def dangling_path(text: str) -> bool:
     return "/" in path and not list(ROOT.glob(path.rstrip("/")))
 
 
-@pytest.mark.parametrize("page", OF_THE_CODE, ids=lambda page: page.name)
-def test_a_page_about_the_code_names_only_what_the_code_has(page: Path) -> None:
-    spans = code_spans(page)
-    assert len(spans) >= OF_THE_CODE[page]
-    assert [span for span in spans if dangling_name(span) or dangling_path(span)] == []
+def test_a_page_about_the_code_names_only_what_the_code_has() -> None:
+    for page, names_min in OF_THE_CODE.items():
+        spans = code_spans(page)
+        assert len(spans) >= names_min
+        assert [span for span in spans if dangling_name(span) or dangling_path(span)] == [], page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -13,9 +13,13 @@ FOLDERS = ("reader", "state", "scheduler", "spark_sink", "slackwater", "tests", 
 # With one dot only it may be a column, a file or a setting of Spark's as well.
 DOTTED = re.compile(r"(?<![\w./-])slackwater(?:\.[A-Za-z_]\w*){2,}")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+# Of most files no other line names the package, and these are not parsed.
+IMPORTS = re.compile(r"^(?:from|import) .*", re.MULTILINE)
 
 
 def strings(path: Path) -> Iterator[str]:
+    if "slackwater" not in IMPORTS.sub("", path.read_text()):
+        return
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

@@ -133,16 +133,6 @@ def test_a_progress_without_anything_new_is_no_epoch(store: Store) -> None:
     assert scene.recorder.epochs == 0
 
 
-def test_the_end_is_reached_with_the_epoch_that_reaches_it(store: Store) -> None:
-    scene = Scene(store, until_ns=after(3))
-    query = Progresses(progress(0, None, 2))
-    scene.recorder.record_committed(query)
-    assert not scene.recorder.has_reached_end
-    query.texts.append(progress(1, 2, 3))
-    scene.recorder.record_committed(query)
-    assert scene.recorder.has_reached_end
-
-
 def test_a_commit_by_a_former_owner_shows_the_lost_lease_and_records_nothing(store: Store) -> None:
     scene = Scene(store)
     acquire_lease(store, "orders", "another", read_lease(store, "orders"))

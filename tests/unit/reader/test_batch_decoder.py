@@ -107,7 +107,7 @@ def decoded_together(streams: dict[str, list[bytes]]) -> tuple[Delivered, dict[s
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _by_column_at_once() -> Iterator[None]:
+def by_column_at_once() -> Iterator[None]:
     """Few messages, too, are decoded by column here, and now and then."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_decoder, "_BY_COLUMN_BYTES_MIN", 0)

@@ -1,7 +1,7 @@
 """With mutable key ranges, too, decoding by column gives what decoding one by one gives."""
 
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,6 @@ from slackwater.reader.decode.arrow import data_columns
 from slackwater.reader.decode.proto_columns import decode_proto_columns
 from slackwater.reader.decode.records import ChangeRecordDecoder
 from slackwater.reader.errors import DecodeError
-from slackwater.reader.query import batch_decoder
 from slackwater.reader.query.batch_decoder import BatchDecoder, QueryStream
 from slackwater.reader.records import (
     ChangeRecord,
@@ -30,19 +29,11 @@ from tests.support.proto_messages import (
 )
 from tests.support.spanner_messages import PartialResultSetPb
 from tests.unit.reader.test_batch_decoder import Delivered, Received, packed
+from tests.unit.reader.test_batch_decoder import by_column_at_once as by_column_at_once
 from tests.unit.reader.test_proto_records import BROKEN, OTHER_RECORDS, data_changes
 
 MODE = PartitionMode.MUTABLE_KEY_RANGE
 HEAD = PartialResultSetPb(metadata=proto_metadata(Dialect.GOOGLE_STANDARD_SQL)).SerializeToString()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _by_column_at_once() -> Iterator[None]:
-    """Few messages, too, are decoded by column here, and now and then."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_decoder, "_BY_COLUMN_BYTES_MIN", 0)
-        patch.setattr(batch_decoder, "_PENDING_BYTES_MAX", 3_000)
-        yield
 
 
 def one_by_one(messages: Sequence[bytes]) -> list[DataChangeRecord]:

@@ -181,18 +181,6 @@ def test_a_value_cut_over_messages_is_put_together_again(
     assert decoded([part.SerializeToString() for part in parts]) == [record]
 
 
-def test_a_string_cut_into_many_messages_is_put_together_again() -> None:
-    text = "ü" * 1000
-    whole = value(["a", text])
-    pieces = [value(["a", text[:100]])] + [
-        value([text[i : i + 100]]) for i in range(100, 1000, 100)
-    ]
-    merged = pieces[0]
-    for piece in pieces[1:]:
-        merged = merge_chunk(merged, piece)
-    assert merged == whole
-
-
 def test_values_that_are_never_cut_are_not_merged() -> None:
     with pytest.raises(DecodeError, match="merged"):
         merge_chunk(value(True), value(True))

@@ -139,16 +139,6 @@ def test_a_record_outside_the_cut_is_found(time_us: int, side: str) -> None:
     assert [side in text for text in broken] == [True]
 
 
-def test_late_records_are_counted_and_pass() -> None:
-    partial_transactions = PartialTransactions()
-    audited = PartitionAudit("p", cut_of(PLAN), partial_transactions)
-    audited.feed([record(0, 0, records=2, partitions=2, is_last=True)])
-    audited.end()
-    counted = task_counts([audited], partial_transactions)
-    assert counted == TaskCounts(records=1, late_records=1, partition_load=(("p", 1),))
-    assert audit_epoch(PLAN, {0: counted}, SinkCounts(1, 0, 0), low_watermark_ns=500) == []
-
-
 def test_a_low_watermark_that_would_go_back_is_found() -> None:
     broken = audit_epoch(PLAN, {}, SinkCounts(0, None, None), low_watermark_ns=200_500)
     assert "would go back" in broken[0]

@@ -69,7 +69,8 @@ def test_whole_and_broken_partitions_get_the_same_verdict(
     require_same_verdict(plan, split(records, choose))
 
 
-WAYS = ("drop", "double", "swap", "open", "states", "time", "torn")
+OF_TWO_RECORDS = ("swap", "time")
+WAYS = (*OF_TWO_RECORDS, "drop", "double", "open", "states", "torn")
 
 
 def disturb(records: list[DataChangeRecord], way: str, at: int, other: int) -> None:
@@ -108,7 +109,8 @@ def require_same_verdict(plan: Plan, batches: list[list[DataChangeRecord]]) -> N
 @pytest.mark.parametrize("way", WAYS)
 def test_each_broken_record_in_the_middle_gets_the_same_verdict(way: str) -> None:
     whole = make_epoch([[2, 0], [3, 0], [2, 1], [1, 0], [1, 2], [2, 0]])[0]
-    for at, other in product(range(len(whole)), repeat=2):
+    others = range(len(whole) if way in OF_TWO_RECORDS else 1)
+    for at, other in product(range(len(whole)), others):
         records = list(whole)
         disturb(records, way, at, other)
         for begin in (0, 1):

@@ -2,19 +2,16 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
-from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.records import (
-    ChangeRecord,
     ChildPartition,
     ChildPartitionsRecord,
-    DataChangeRecord,
 )
 from slackwater.reader.transport.receive_loop import wait_aside
 from slackwater.scheduler.change_source import Query
@@ -30,15 +27,9 @@ from slackwater.state.models import Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan, sealed_plan_id
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
-from tests.support.change_sources import QuietQuery
+from tests.support.scripted_stream import ScriptedQuery, ScriptedStream, data
 
 PLAN = Plan("plan", "orders", watermark_for_end(0), watermark_for_end(100_000))
-
-
-def data(time_ns: int) -> DataChangeRecord:
-    return DataChangeRecord(
-        time_ns, "t", str(time_ns), True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
-    )
 
 
 def read_options(queries: int) -> ReadOptions:
@@ -49,59 +40,6 @@ def children(time_ns: int, **parents: set[str]) -> ChildPartitionsRecord:
     return ChildPartitionsRecord(
         time_ns, "0", tuple(ChildPartition(t, frozenset(p)) for t, p in parents.items())
     )
-
-
-class ScriptedQuery(QuietQuery):
-    def __init__(self, records: Sequence[ChangeRecord], stream: "ScriptedStream") -> None:
-        self._records = records
-        self._stream = stream
-        self.cancelled = threading.Event()
-
-    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
-        with self._stream.lock:
-            self._stream.running += 1
-            self._stream.most = max(self._stream.most, self._stream.running)
-        try:
-            self._stream.gate(self)
-            for record in self._records:
-                decoder.add_records(consumer, [record])
-        finally:
-            with self._stream.lock:
-                self._stream.running -= 1
-
-    def cancel(self) -> None:
-        self.cancelled.set()
-
-
-class ScriptedStream:
-    """Answers by token; starts at or after a partition's end are refused as Spanner does."""
-
-    def __init__(self, scripts: dict[str, Sequence[ChangeRecord]]) -> None:
-        self.scripts = scripts
-        self.lock = threading.Lock()
-        self.asked: list[tuple[str, int]] = []
-        self.running = self.most = 0
-        self.gate: Callable[[ScriptedQuery], object] = lambda query: None
-
-    def require_same_functions(self) -> None:
-        pass
-
-    def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
-        records = self.scripts[token]
-        with self.lock:
-            self.asked.append((token, start_ns))
-        last = records[-1] if records else None
-        if isinstance(last, ChildPartitionsRecord) and start_ns > last.start_timestamp_ns:
-            raise StartOutsidePartitionError("invalid for the partition")
-        return ScriptedQuery(
-            [
-                r
-                for r in records
-                if not isinstance(r, DataChangeRecord)
-                or (start_ns <= r[0] and (end_ns is None or r[0] <= end_ns))
-            ],
-            self,
-        )
 
 
 def root(token: str) -> Partition:
@@ -125,19 +63,17 @@ def rows(store: Store, stream: ScriptedStream, *roots: Partition, queries: int =
 
 def test_a_merge_is_read_once_after_both_parents(store: Store) -> None:
     merge = children(50_000, c={"a", "b"})
-    stream = ScriptedStream(
-        {"a": [data(1_000), merge], "b": [data(2_000), merge], "c": [data(50_000)]}
-    )
+    stream = ScriptedStream(a=[data(1_000), merge], b=[data(2_000), merge], c=[data(50_000)])
     got = rows(store, stream, root("a"), root("b"))
     assert sorted(got) == [1_000, 2_000, 50_000]
-    assert stream.asked[-1] == ("c", 50_000)
-    assert [token for token, _ in stream.asked].count("c") == 1
+    assert stream.asked[-1] == ("c", 50_000, PLAN.end_ns)
+    assert [token for token, *_ in stream.asked].count("c") == 1
 
 
 def test_no_query_is_opened_before_the_epochs_end_has_passed(store: Store) -> None:
     plan = Plan("ahead", "orders", 500, watermark_for_end(time.time_ns() + 100_000_000))
     begin_plan(store, plan, tasks=1)
-    stream = ScriptedStream({"a": [data(1_000)]})
+    stream = ScriptedStream(a=[data(1_000)])
     opened_ns: list[int] = []
     stream.gate = lambda query: opened_ns.append(time.time_ns())
     store.replace_partitions("orders", [root("a")])
@@ -149,7 +85,7 @@ def test_no_query_is_opened_before_the_epochs_end_has_passed(store: Store) -> No
 
 
 def test_partition_queries_run_at_the_same_time(store: Store) -> None:
-    stream = ScriptedStream({f"p{i}": [] for i in range(6)})
+    stream = ScriptedStream(**{f"p{i}": [] for i in range(6)})
     barrier = threading.Barrier(6, timeout=30)
     stream.gate = lambda query: wait_aside(barrier.wait)
     assert rows(store, stream, *(root(f"p{i}") for i in range(6))) == []
@@ -157,14 +93,14 @@ def test_partition_queries_run_at_the_same_time(store: Store) -> None:
 
 
 def test_more_partitions_than_queries_at_once_are_all_read(store: Store) -> None:
-    stream = ScriptedStream({f"p{i}": [data(i * 1_000)] for i in range(1, 40)})
+    stream = ScriptedStream(**{f"p{i}": [data(i * 1_000)] for i in range(1, 40)})
     got = rows(store, stream, *(root(f"p{i}") for i in range(1, 40)), queries=3)
     assert sorted(got) == [i * 1_000 for i in range(1, 40)]
     assert stream.most <= 3
 
 
 def test_records_outside_the_cut_are_not_delivered(store: Store) -> None:
-    stream = ScriptedStream({"a": [data(0), data(1_000), data(100_000), data(101_000)]})
+    stream = ScriptedStream(a=[data(0), data(1_000), data(100_000), data(101_000)])
     assert rows(store, stream, root("a")) == [1_000, 100_000]
 
 
@@ -174,9 +110,7 @@ def test_a_partition_that_ended_unseen_is_read_again_from_before_its_end(store: 
     plan = Plan("later", "orders", watermark_for_end(plan_start), watermark_for_end(2 * plan_start))
     begin_plan(store, plan, tasks=1)
     ended = plan_start - 3 * 10**9
-    stream = ScriptedStream(
-        {"a": [children(ended, b={"a"})], "b": [data(ended), data(plan_start + 1_000)]}
-    )
+    stream = ScriptedStream(a=[children(ended, b={"a"})], b=[data(ended), data(plan_start + 1_000)])
     store.replace_partitions("orders", [root("a")])
     batches = read_task(
         Task(plan, 0, (root("a"),)), store=store, source=stream, options=read_options(2)
@@ -195,13 +129,13 @@ def test_no_record_is_lost_when_a_start_is_refused_although_the_partition_ends_l
     class Refusing(ScriptedStream):
         def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
             if start_ns >= plan.start_ns:
-                self.asked.append((token, start_ns))
+                self.asked.append((token, start_ns, end_ns))
                 raise StartOutsidePartitionError("invalid for the partition")
             return super().query(token, start_ns, end_ns, function)
 
     plan = replace(PLAN, plan_id="later", start_ns=PLAN.start_ns + 10**9, end_ns=2 * 10**9)
     begin_plan(store, plan, tasks=1)
-    stream = Refusing({"a": [data(plan.start_ns + 1_000), children(plan.end_ns - 1, b={"a"})]})
+    stream = Refusing(a=[data(plan.start_ns + 1_000), children(plan.end_ns - 1, b={"a"})])
     store.replace_partitions("orders", [root("a")])
     task = Task(plan, 0, (root("a"),))
     with pytest.raises(UnavailableError, match="not all of it has been read"):
@@ -210,7 +144,7 @@ def test_no_record_is_lost_when_a_start_is_refused_although_the_partition_ends_l
 
 
 def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None:
-    stream = ScriptedStream({"a": [], "b": []})
+    stream = ScriptedStream(a=[], b=[])
     others: list[ScriptedQuery] = []
 
     def gate(query: ScriptedQuery) -> None:
@@ -227,7 +161,7 @@ def test_a_failed_query_fails_the_task_and_ends_the_others(store: Store) -> None
 
 
 def test_a_task_that_is_dropped_ends_its_queries(store: Store) -> None:
-    stream = ScriptedStream({"a": [data(i * 1_000) for i in range(1, 20_000)]})
+    stream = ScriptedStream(a=[data(i * 1_000) for i in range(1, 20_000)])
     store.replace_partitions("orders", [root("a")])
     plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
     begin_plan(store, plan, tasks=1)
@@ -262,7 +196,7 @@ def test_a_task_that_is_stopped_with_a_claimed_child_unread_is_not_sealed(
     monkeypatch.setattr(OpenQueryReporter, "stop", stop_last)
     end_us = 10_000
     records = [data(i * 1_000) for i in range(1, end_us)]
-    stream = ScriptedStream({"a": [*records, children(end_us * 1_000, c={"a"})], "c": []})
+    stream = ScriptedStream(a=[*records, children(end_us * 1_000, c={"a"})], c=[])
     store.replace_partitions("orders", [root("a")])
     plan = Plan("long", "orders", PLAN.start_ns, watermark_for_end(10**9))
     begin_plan(store, plan, tasks=1)
@@ -272,7 +206,7 @@ def test_a_task_that_is_stopped_with_a_claimed_child_unread_is_not_sealed(
     next(batches)
     assert has_claimed.wait(60)
     batches.close()  # type: ignore[attr-defined]
-    assert [token for token, _ in stream.asked] == ["a"]
+    assert [token for token, *_ in stream.asked] == ["a"]
     assert sealed_plan_id(store, "orders", plan.start_ns, plan.end_ns) is None
 
 
@@ -281,7 +215,7 @@ def test_a_task_with_another_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanMissingError, match="executor"):
         next(
             read_task(
-                Task(PLAN, 0, ()), store=store, source=ScriptedStream({}), options=read_options(1)
+                Task(PLAN, 0, ()), store=store, source=ScriptedStream(), options=read_options(1)
             )
         )
     store.close()

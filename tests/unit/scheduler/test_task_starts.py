@@ -1,21 +1,15 @@
 """A task reads partitions with mutable key ranges: new ones when announced, ends inclusive."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from slackwater.reader.errors import StartOutsidePartitionError, UnavailableError
-from slackwater.reader.partition_progress import record_time_ns
-from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
 from slackwater.reader.records import (
-    ChangeRecord,
-    DataChangeRecord,
-    HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
 )
 from slackwater.scheduler.audit import SinkCounts, audit_epoch
+from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.lineage_planning import claims_of, roots_of
 from slackwater.scheduler.plan import Task
 from slackwater.scheduler.read_options import AuditMode, Proof, ReadOptions
@@ -25,18 +19,12 @@ from slackwater.state.models import Partition, Plan
 from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
-from tests.support.change_sources import QuietQuery
+from tests.support.scripted_stream import ScriptedStream, data
 
 EARLIER = Plan("earlier", "orders", 500, 10_500)
 PLAN = Plan("plan", "orders", 10_500, 30_500)
 A, B = Partition("a", 500), Partition("b", 500)
 OPTIONS = ReadOptions(2, Proof.OK, AuditMode.STOP, traces=False)
-
-
-def data(time_ns: int) -> DataChangeRecord:
-    return DataChangeRecord(
-        time_ns, f"t{time_ns}", "1", True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
-    )
 
 
 def start(time_ns: int, *tokens: str) -> PartitionStartRecord:
@@ -47,62 +35,19 @@ def end(token: str, time_ns: int) -> PartitionEndRecord:
     return PartitionEndRecord(time_ns, "3", token)
 
 
-class ScriptedQuery(QuietQuery):
-    def __init__(self, records: Sequence[ChangeRecord]) -> None:
-        self._records = records
-
-    def run(self, decoder: BatchDecoder, consumer: RecordConsumer) -> None:
-        for record in self._records:
-            decoder.add_records(consumer, [record])
-            if consumer.is_done:
-                return
-
-
-class ScriptedStream:
-    """Answers by token, as Spanner does.
-
-    Attributes:
-        hiding: the tokens whose queries with an end show no end record.
-    """
-
-    def __init__(self, **scripts: Sequence[ChangeRecord]) -> None:
-        self.scripts = scripts
-        self.hiding: set[str] = set()
-        self.asked: list[tuple[str, int, int | None]] = []
-
-    def require_same_functions(self) -> None:
-        pass
-
-    def query(
-        self, token: str, start_ns: int, end_ns: int | None, function: str = ""
-    ) -> ScriptedQuery:
-        self.asked.append((token, start_ns, end_ns))
-        script = self.scripts[token]
-        if script and isinstance(script[-1], PartitionEndRecord):
-            if start_ns > script[-1].end_timestamp_ns:
-                raise StartOutsidePartitionError("invalid for the partition")
-            if end_ns is not None and token in self.hiding:
-                script = script[:-1]
-        through_ns = end_ns or 10**12
-        records = [r for r in script if start_ns <= record_time_ns(r) <= through_ns]
-        return ScriptedQuery(records if end_ns else [*records, HeartbeatRecord(through_ns)])
-
-
 @pytest.fixture
 def store(orders_store: Store) -> Store:
     orders_store.replace_partitions("orders", [A, B])
     return orders_store
 
 
-def read(
-    store: Store, stream: ScriptedStream, plan: Plan = PLAN, options: ReadOptions = OPTIONS
-) -> list[tuple[str, int]]:
+def read(store: Store, stream: ScriptedStream, plan: Plan = PLAN) -> list[tuple[str, int]]:
     """Plan an epoch as one task, and return what it reads: partition and time."""
     roots = tuple(roots_of(store, plan))
     tasks = [Task(plan, 0, roots)]
     begin_plan(store, plan, tasks=1, claims=claims_of(tasks, plan))
     rows = []
-    for batch in read_task(tasks[0], store=store, source=stream, options=options):
+    for batch in read_task(tasks[0], store=store, source=stream, options=OPTIONS):
         times = batch.column("commit_timestamp").cast("int64").to_pylist()
         tokens = batch.column("partition_token").to_pylist()
         rows += [(token, us * 1_000) for token, us in zip(tokens, times, strict=True)]
@@ -169,9 +114,7 @@ def test_a_start_that_is_refused_although_the_partition_ends_later_fails_the_epo
     store: Store,
 ) -> None:
     class Refusing(ScriptedStream):
-        def query(
-            self, token: str, start_ns: int, end_ns: int | None, function: str = ""
-        ) -> ScriptedQuery:
+        def query(self, token: str, start_ns: int, end_ns: int | None, function: str = "") -> Query:
             if start_ns >= PLAN.start_ns:
                 raise StartOutsidePartitionError("invalid for the partition")
             return super().query(token, start_ns, end_ns, function)
@@ -181,15 +124,6 @@ def test_a_start_that_is_refused_although_the_partition_ends_later_fails_the_epo
     assert read_and_commit(store, stream, EARLIER) == []
     with pytest.raises(UnavailableError, match="not all of it has been read"):
         read(store, stream)
-
-
-def test_the_strict_proof_reads_on_until_a_record_lies_beyond_the_epoch(store: Store) -> None:
-    stream = ScriptedStream(a=[data(2_000), data(40_000)], b=[end("b", 10_000)])
-    stream.hiding = {"b"}
-    strict = ReadOptions(2, Proof.RECORD, AuditMode.STOP, traces=False)
-    assert read(store, stream, EARLIER, strict) == [("a", 2_000)]
-    assert all(asked_end is None for _, _, asked_end in stream.asked)
-    assert partition(store, "b").end_timestamp_ns == 10_000
 
 
 def test_a_move_that_was_read_from_one_side_only_fails_the_audit(store: Store) -> None:

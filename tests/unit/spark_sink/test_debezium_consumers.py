@@ -163,27 +163,6 @@ def _by_schema(schema: Mapping[str, Any], value: Any) -> Any:
     return value
 
 
-def test_every_column_type_has_a_schema_by_which_its_values_are_read() -> None:
-    types = {"id": "INT64", "b": "BOOL", "f": "FLOAT64", "n": "NUMERIC", "x": "BYTES", "u": "UUID"}
-    row = {"id": 7, "b": True, "f": "NaN", "n": "1.50", "x": "AAE=", "u": "0b8c"}
-    change = record("T", types, ["id"], None, row)
-    change["column_types"].append(
-        {
-            "name": "a",
-            "type": '{"code":"ARRAY","array_element_type":{"code":"INT64"}}',
-            "is_primary_key": False,
-            "ordinal_position": 9,
-        }
-    )
-    mod = change["mods"][0]
-    mod["new_values"] = json.dumps({**json.loads(mod["new_values"]), "a": ["1", None]})
-    (message,) = messages_of("debezium", change, schemas_enable=True)
-    after = read_connect(message.value or "")["after"]
-    assert repr(after.pop("f")) == "nan"
-    expected = {"id": 7, "b": True, "n": "1.50", "x": b"\0\1", "u": "0b8c", "a": [1, None]}
-    assert after == expected
-
-
 def test_a_key_may_be_null_in_its_schema_if_it_is() -> None:
     (message,) = messages_of(
         "debezium",

@@ -234,18 +234,6 @@ def test_the_source_names_the_table_its_key_and_the_time_of_the_commit() -> None
     }
 
 
-@pytest.mark.parametrize("properties", [(), ("source", "schema")])
-@pytest.mark.parametrize("envelope", ["wrapped", "row", "key_only", "enriched"])
-def test_a_resolved_message_has_the_documented_form(
-    envelope: str, properties: tuple[Any, ...]
-) -> None:
-    made = envelopes()[envelope](EnvelopeOptions(ORIGIN, enriched_properties=properties))
-    value = json.loads(made.resolved(1747243394200039000).as_json().value or "")
-    resolved = {"resolved": "1747243394200039000.0000000000"}
-    # The schema belongs to changes only.
-    assert value == (resolved if envelope in ("wrapped", "enriched") else {"__crdb__": resolved})
-
-
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
@@ -310,11 +298,3 @@ def test_in_avro_it_has_the_same_fields(kind: str, has_diff: bool) -> None:
     assert (value.pop("op"), value.pop("after"), value.pop("resolved")) == (op, after, None)
     assert type(value.pop("ts_ns")) is int
     assert value == ({"before": before} if has_diff else {})
-
-
-def test_the_source_in_avro_has_every_field_and_null_for_the_times_that_nobody_asked_for() -> None:
-    _, value = avro("insert", enriched_properties=("source",), updated=True)
-    source = value["source"]
-    assert source.keys() == {*SOURCE, *OF_TIMES}
-    assert (source["ts_ns"], source["primary_keys"]) == (COMMITTED_MS * 1_000_000, ["a"])
-    assert source["mvcc_timestamp"] is None

@@ -75,15 +75,18 @@ def test_a_value_alone_says_which_row_was_changed_even_if_it_was_deleted(mod_typ
     assert (enriched["after"], enriched["key"], enriched["topic"]) == (after, KEY, "sales.Orders")
 
 
+@pytest.mark.parametrize("properties", [(), ("source", "schema")])
 @pytest.mark.parametrize("envelope", envelopes())
-def test_resolved_says_up_to_when_the_output_is_complete(envelope: str) -> None:
-    made = (
-        envelopes()[envelope](EnvelopeOptions(ORIGIN)).resolved(1_769_850_000_123_456_500).as_json()
-    )
+def test_resolved_says_up_to_when_the_output_is_complete(
+    envelope: str, properties: tuple[Any, ...]
+) -> None:
+    options = EnvelopeOptions(ORIGIN, enriched_properties=properties)
+    made = envelopes()[envelope](options).resolved(1_769_850_000_123_456_500).as_json()
     assert (made.table, made.key) == (None, None)
     said = json.loads(made.value or "")
     resolved = {"resolved": "1769850000123456500.0000000000"}
     is_row = envelope in ("row", "key_only")
+    # The schema belongs to changes only.
     assert said == ({"__crdb__": resolved} if is_row else resolved)
 
 
