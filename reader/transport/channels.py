@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from weakref import WeakSet
 
 import certifi
@@ -37,23 +37,6 @@ from slackwater.timestamp import seconds_to_ms
 EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 
 _log = structlog.get_logger("slackwater.reader")
-
-
-def channel_options(lookahead_bytes: int) -> tuple[tuple[str, Any], ...]:
-    """Return the options of a channel.
-
-    Args:
-        lookahead_bytes: how much may wait in a stream that is not read. gRPC would raise this with
-            the bandwidth, and sixteen streams held hundreds of megabytes while Spark was busy.
-    """
-    return (
-        ("grpc.max_receive_message_length", -1),
-        ("grpc.keepalive_time_ms", 120_000),
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", lookahead_bytes),
-        # Without a pool of its own, a second channel would share the first one's connection.
-        ("grpc.use_local_subchannel_pool", 1),
-    )
 
 
 Files = tuple[bytes | None, bytes | None, bytes | None]
@@ -127,9 +110,12 @@ class ChannelCredentials:
         return made
 
 
-_OPTIONS: Final = channel_options(2 * 1024 * 1024)
-_CONNECT_S: Final = 20
 _KEEPALIVE_S: Final = 120
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", _KEEPALIVE_S * 1_000),
+)
+_CONNECT_S: Final = 20
 _HEADERS: Final = ("content-type: application/grpc", "te: trailers", "accept:", "expect:")
 _ROOTS_VARIABLE: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 # In the order in which grpcio looks.

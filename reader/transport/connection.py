@@ -9,6 +9,7 @@ which needs no pool.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -47,6 +48,7 @@ from slackwater.reader.transport.grpc_errors import (
     to_reader_error,
 )
 from slackwater.reader.transport.read_request import KeySpan, read_request
+from slackwater.reader.transport.receive_loop import wait_aside
 from slackwater.reader.transport.statement import Statement
 from slackwater.reader.transport.stream_call import Call, Metadata
 
@@ -86,6 +88,8 @@ class Connection:
         self._channels = Channels(change_stream.endpoint)
         self._client: tuple[grpc.Channel, SpannerClient] | None = None
         self._session: str | None = None
+        # By one thread or work, for all that wait for it.
+        self._opening: Future[str] | None = None
         self._session_made = 0.0
         self._templates: dict[str, Any] = {}
         self.is_closed = False
@@ -195,12 +199,7 @@ class Connection:
         return PartitionedRead(session, begun.id)
 
     def stream(self, statement: Statement) -> Call:
-        """Start a partition query; its iterator raises errors as grpcio does."""
-        request, _ = self.stream_request(statement)
-        return self._start(request)
-
-    def stream_request(self, statement: Statement) -> tuple[Any, Metadata]:
-        """Return the request of a partition query, and the metadata of its call.
+        """Start a partition query; its iterator raises errors as grpcio does.
 
         Raises:
             ReaderError: there is no session, and none can be made.
@@ -220,7 +219,7 @@ class Connection:
                 request.params.fields[name].null_value = 0
             else:
                 request.params.fields[name].string_value = value
-        return request, self._metadata(request)
+        return self._start(request)
 
     def _start(
         self, request: Any, method: str = EXECUTE_STREAMING_SQL, seconds_max: float | None = None
@@ -307,6 +306,25 @@ class Connection:
             age = time.monotonic() - self._session_made
             if self._session is not None and age < _SESSION_SECONDS_MAX:
                 return self._session
+            opening, is_first = self._opening, self._opening is None
+            if opening is None:
+                opening = self._opening = Future[str]()
+        if not is_first:
+            return wait_aside(opening.result)
+        try:
+            name = wait_aside(self._new_session)
+            with self._lock:
+                self._session, self._session_made = name, time.monotonic()
+            opening.set_result(name)
+        except BaseException as error:
+            opening.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                self._opening = None
+        return name
+
+    def _new_session(self) -> str:
         session = Session(multiplexed=True, creator_role=self.change_stream.database_role or "")
         created = self.retry(
             lambda: self._spanner().create_session(
@@ -317,8 +335,6 @@ class Connection:
                 timeout=10.0,
             ),
         )
-        with self._lock:
-            self._session, self._session_made = created.name, time.monotonic()
         return str(created.name)
 
     def channel(self) -> grpc.Channel:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
@@ -28,10 +28,39 @@ _BUSY_S: Final = 0.25
 _LOCAL: Final = threading.local()
 
 
-def current_loop() -> ReceiveLoop | None:
+class Loop(Protocol):
+    """What the works of a thread wait in.
+
+    Attributes:
+        transfers: those of its calls.
+        is_waiting: it has nothing to do but to wait for messages.
+    """
+
+    transfers: Transfers
+    is_waiting: bool
+
+    def current_work(self) -> object:
+        """Return the work that runs, for resume()."""
+
+    def go_on(self) -> None:
+        """Let others go on until this work is resumed. After current_work()."""
+
+    def resume(self, work: object) -> None:
+        """Let a work go on soon; called in the loop's thread."""
+
+    def wait_for(self, blocking: Callable[[], T]) -> T:
+        """Return what a call in another thread returns, or raise what it raises."""
+
+
+def current_loop() -> Loop | None:
     """Return the loop that runs in this thread."""
-    loop: ReceiveLoop | None = getattr(_LOCAL, "loop", None)
+    loop: Loop | None = getattr(_LOCAL, "loop", None)
     return loop
+
+
+def set_loop(loop: Loop) -> None:
+    """Have a loop be that of this thread."""
+    _LOCAL.loop = loop
 
 
 def wait_aside(blocking: Callable[[], T]) -> T:
@@ -48,8 +77,7 @@ class ReceiveLoop:
         moved: the transfers of their calls.
 
     Attributes:
-        transfers: as given.
-        is_waiting: it has nothing to do but to wait for messages.
+        transfers, is_waiting: see Loop.
     """
 
     def __init__(self, size: int, moved: Transfers) -> None:
@@ -114,7 +142,7 @@ class ReceiveLoop:
         return outcome.result()
 
     def _run(self) -> None:
-        _LOCAL.loop = self
+        set_loop(self)
         self._hub = getcurrent()
         try:
             self._take_turns()

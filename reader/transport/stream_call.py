@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import grpc
 import pycurl
 
-from slackwater.reader.transport.receive_loop import ReceiveLoop
+from slackwater.reader.transport.receive_loop import Loop
 from slackwater.reader.transport.transfers import transfers
 
 Metadata = Sequence[tuple[str, str]]
@@ -95,6 +95,9 @@ class Call(Protocol):
             grpc.RpcError: after all messages, if the call did not end with OK.
         """
 
+    def arrivals(self) -> Iterator[list[bytes]]:
+        """Yield messages, those together that have come at once; otherwise as portions()."""
+
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over the messages; as portions()."""
 
@@ -117,7 +120,7 @@ class StreamCall:
     def __init__(
         self,
         handle: pycurl.Curl,
-        loop: ReceiveLoop | None,
+        loop: Loop | None,
         give_back: Callable[[pycurl.Curl], object],
     ) -> None:
         self.handle = handle
@@ -129,10 +132,10 @@ class StreamCall:
         self._waiter: object = None
         self._is_paused = False
         self.last_s = self._came_s = time.monotonic()
-        # libcurl adds to both without a step of Python's, in which a signal might be lost.
         self._chunks: list[bytes] = []
         self._headers: list[bytes] = []
-        handle.setopt(pycurl.WRITEFUNCTION, self._chunks.append)
+        # In the main thread, libcurl adds without a step of Python's, in which a signal is lost.
+        handle.setopt(pycurl.WRITEFUNCTION, self._add if loop else self._chunks.append)
         handle.setopt(pycurl.HEADERFUNCTION, self._headers.append)
         self._transfers = loop.transfers if loop else self._stack.enter_context(transfers())
         self._transfers.add(self)
@@ -149,24 +152,31 @@ class StreamCall:
 
     def portions(self, bytes_max: int, begins: bytes = b"") -> Iterator[list[bytes]]:
         """Yield messages, several together; see Call."""
-        portion, room, held = list[bytes](), bytes_max, b""
-        while self._wait():
-            data, begin = b"".join((held, *self._taken())), 0
-            while (first := begin + _PREFIX_BYTES) <= len(data):
-                end = first + int.from_bytes(data[begin + 1 : first], "big")
-                if end > len(data):
-                    break
-                message, begin = data[first:end], end
-                portion.append(message)
-                room -= len(message)
-                if is_usual := message.startswith(begins):
-                    self.last_s = self._came_s
-                if room <= 0 or not is_usual:
-                    yield portion
-                    portion, room = [], bytes_max
-            held = data[begin:]
+        portion, room = list[bytes](), bytes_max
+        try:
+            for messages in self.arrivals():
+                for message in messages:
+                    portion.append(message)
+                    room -= len(message)
+                    if is_usual := message.startswith(begins):
+                        self.last_s = self._came_s
+                    if room <= 0 or not is_usual:
+                        yield portion
+                        portion, room = [], bytes_max
+        except CallError:
+            if portion:
+                yield portion
+            raise
         if portion:
             yield portion
+
+    def arrivals(self) -> Iterator[list[bytes]]:
+        """Yield messages as they come; see Call."""
+        held = b""
+        while self._wait():
+            messages, held = split(b"".join((held, *self._taken())))
+            if messages:
+                yield messages
         code, details = self._status or _CANCELLED
         if code is not grpc.StatusCode.OK:
             raise CallError(code, details)
@@ -189,10 +199,12 @@ class StreamCall:
             self._end(_CANCELLED)
         self._stack.close()
 
+    def _add(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._transfers.touch(self)
+
     def notice(self) -> None:
         """Go on with what has come; see Transfer."""
-        if not self._chunks:
-            return
         if self._waiter is not None:
             self._since_s = self._came_s = time.monotonic()
             self._resume()
@@ -221,15 +233,17 @@ class StreamCall:
         self._since_s = time.monotonic()
         try:
             while not self._chunks and self._status is None:
-                self._waiter = True if self._loop is None else self._loop.current_work()
                 if self._loop is None:
                     self._transfers.move()
                 else:
+                    self._waiter = self._loop.current_work()
                     self._loop.go_on()
         finally:
             self._since_s = None
         if self._status is not None:
             self._stack.close()
+        elif self._loop is None:
+            self._came_s = time.monotonic()
         return bool(self._chunks)
 
     def _taken(self) -> list[bytes]:
@@ -239,6 +253,18 @@ class StreamCall:
             self._is_paused = False
             self.handle.pause(pycurl.PAUSE_CONT)
         return taken
+
+
+def split(data: bytes) -> tuple[list[bytes], bytes]:
+    """Return the messages in what has come, and the beginning of the next one."""
+    messages, begin = list[bytes](), 0
+    while (first := begin + _PREFIX_BYTES) <= len(data):
+        end = first + int.from_bytes(data[begin + 1 : first], "big")
+        if end > len(data):
+            break
+        messages.append(data[first:end])
+        begin = end
+    return messages, data[begin:]
 
 
 def status_of(error: int, text: str, http: int, headers: Sequence[bytes]) -> Status:

@@ -30,7 +30,7 @@ class Transfer(Protocol):
     handle: pycurl.Curl
 
     def notice(self) -> None:
-        """Go on with what has come, if anything has."""
+        """Go on with what has come. After touch()."""
 
     def leave_out(self, busy_s: float) -> None:
         """Do not count a time in which nobody looked as the server's silence."""
@@ -59,12 +59,26 @@ class Transfers:
         # By the monotonic clock: when libcurl wants to be called without an event.
         self._due_s: float | None = None
         self._running: dict[pycurl.Curl, Transfer] = {}
+        self._touched: list[Transfer] = []
         self._to_end: deque[Transfer] = deque()
 
     @property
     def running(self) -> list[Transfer]:
         """The transfers that have not ended."""
         return list(self._running.values())
+
+    @property
+    def due_s(self) -> float | None:
+        """When move() is to be called though nothing happens, by the monotonic clock."""
+        return self._due_s
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when there is something to do."""
+        return self._selector.fileno()
+
+    def touch(self, transfer: Transfer) -> None:
+        """Have a transfer notice, within move(), what has come."""
+        self._touched.append(transfer)
 
     def add(self, transfer: Transfer) -> None:
         """Begin a transfer."""
@@ -88,10 +102,14 @@ class Transfers:
             with suppress(BlockingIOError):
                 self._waker.send(b"\0")
 
-    def move(self) -> None:
-        """Wait until there is something to do, and do it."""
+    def move(self, *, is_waiting: bool = True) -> None:
+        """Do what there is to do.
+
+        Args:
+            is_waiting: wait until there is something.
+        """
         timeout_s = None if self._due_s is None else max(0.0, self._due_s - time.monotonic())
-        events = self._selector.select(timeout_s)
+        events = self._selector.select(timeout_s if is_waiting else 0)
         for key, mask in events:
             if key.fileobj is self._woken:
                 with suppress(BlockingIOError):
@@ -105,7 +123,8 @@ class Transfers:
         if self._due_s is not None and self._due_s <= time.monotonic():
             self._due_s = None
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
-        for transfer in self.running:
+        touched, self._touched = self._touched, []
+        for transfer in dict.fromkeys(touched):
             transfer.notice()
         self._end_all()
 

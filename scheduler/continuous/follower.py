@@ -46,7 +46,7 @@ _LOOK_EVERY_S: Final = 0.01
 
 Announcement = ChildPartitionsRecord | PartitionStartRecord
 # Opens a partition's query from a start_timestamp, with an end_timestamp or None, both nanoseconds.
-OpenQuery = Callable[[PartitionKey, int, int | None], AsyncIterator[bytes]]
+OpenQuery = Callable[[PartitionKey, int, int | None], AsyncIterator[list[bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +252,8 @@ class Follower:
             if self._mode is PartitionMode.MUTABLE_KEY_RANGE:
                 end_ns = query_end_ns(start_ns, None)
             stream.reset()
-            async for message in self._open_query(key, start_ns, end_ns):
-                self._decode(stream, [message])
+            async for messages in self._open_query(key, start_ns, end_ns):
+                self._decode(stream, messages)
             self._decode()
             stream.decoder.finish()
             has_ended = partition.end()

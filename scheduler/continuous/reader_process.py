@@ -130,8 +130,8 @@ class _Queries:
 
     async def open(
         self, key: PartitionKey, start_ns: int, end_ns: int | None
-    ) -> AsyncIterator[bytes]:
-        """Yield the messages of a query as they come."""
+    ) -> AsyncIterator[list[bytes]]:
+        """Yield the messages of a query as they come, those together that came at once."""
         statement = partition_query(
             self._stream.dialect,
             self._stream.change_stream.change_stream,
@@ -142,8 +142,8 @@ class _Queries:
             mode=self._stream.mode,
             function=key.function,
         )
-        async for message in self._streams.messages(statement):
-            yield message
+        async for messages in self._streams.portions(statement):
+            yield messages
 
 
 def main(socket: Path, parent_pid: int) -> None:

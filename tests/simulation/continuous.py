@@ -80,7 +80,7 @@ class SimulatedReader:
 
     async def _messages(
         self, key: PartitionKey, start_ns: int, end_ns: int | None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[list[bytes]]:
         """Yield a query's messages as time goes on; the query may break, fall silent or end early.
 
         One with an end_timestamp keeps the partition's end to itself as often as bounded ones do.
@@ -103,8 +103,7 @@ class SimulatedReader:
                 shown_ns = clock_ns
                 fresh = [HeartbeatRecord(shown_ns)]
             if fresh or is_first:
-                for message in self._serialized(fresh):
-                    yield message
+                yield self._serialized(fresh)
             is_first = False
             # A task may ask between the last record and the end.
             await asyncio.sleep(0)

@@ -45,6 +45,10 @@ class IteratedCall:
         if portion:
             yield portion
 
+    def arrivals(self) -> Iterator[list[bytes]]:
+        """Yield messages as they come; see Call."""
+        return self.portions(0)
+
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over the messages; see Call."""
         yield from self._messages

@@ -1,5 +1,6 @@
 """A call's messages come as grpcio's own iterator gives them, however the call ends."""
 
+import asyncio
 import os
 import pickle
 import signal
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from slackwater.endpoint import plaintext
 from slackwater.reader.transport.channels import Channels
+from slackwater.reader.transport.open_streams import greenlet_waits
 from slackwater.reader.transport.receive_loop import current_loop, receive_loop, wait_aside
 from slackwater.reader.transport.stream_call import Call, StreamCall, status_of
 from tests.support.calls import IteratedCall
@@ -100,7 +102,16 @@ def in_a_loop(work: Callable[[], Outcome]) -> Outcome:
     return outcomes[0]
 
 
-WAYS = pytest.mark.parametrize("way", [alone, in_a_loop])
+def in_an_event_loop(work: Callable[[], Outcome]) -> Outcome:
+    async def run() -> Outcome:
+        return await greenlet_waits().run(work)
+
+    # The thread keeps its loop.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, run()).result()
+
+
+WAYS = pytest.mark.parametrize("way", [alone, in_a_loop, in_an_event_loop])
 Way = Callable[[Callable[[], Outcome]], Outcome]
 
 

@@ -69,13 +69,12 @@ class Queries:
 
     async def open(
         self, key: PartitionKey, start_ns: int, end_ns: int | None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[list[bytes]]:
         self.opened.append((key.token, start_ns, end_ns))
         while (records := await self.waiting[key.token].get()) is not None:
             if isinstance(records, Exception):
                 raise records
-            for message in self._messages(records):
-                yield message
+            yield self._messages(records)
 
     def _messages(self, records: Sequence[ChangeRecord]) -> list[bytes]:
         if self._mode is MUTABLE:
