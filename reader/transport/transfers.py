@@ -141,15 +141,16 @@ _IDLE: Final = defaultdict[int, deque[Transfers]](deque)
 
 @contextmanager
 def transfers() -> Iterator[Transfers]:
-    """Give transfers to a thread, and keep their connections for the next one."""
+    """Give transfers to a thread, and keep their connections for the next one.
+
+    After an error nothing is kept: a loop may still move them, or they are being deleted.
+    """
     idle = _IDLE[os.getpid()]
     try:
         made = idle.pop()
     except IndexError:
         made = Transfers()
-    try:
-        yield made
-    finally:
-        for transfer in made.running:
-            made.remove(transfer)
-        idle.append(made)
+    yield made
+    for transfer in made.running:
+        made.remove(transfer)
+    idle.append(made)

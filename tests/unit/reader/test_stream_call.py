@@ -1,8 +1,10 @@
 """A call's messages come as grpcio's own iterator gives them, however the call ends."""
 
+import gc
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +19,12 @@ from hypothesis import strategies as st
 
 from slackwater.endpoint import plaintext
 from slackwater.reader.transport.channels import Channels
-from slackwater.reader.transport.receive_loop import current_loop, receive_loop, wait_aside
+from slackwater.reader.transport.receive_loop import (
+    ReceiveLoop,
+    current_loop,
+    receive_loop,
+    wait_aside,
+)
 from slackwater.reader.transport.stream_call import Call, StreamCall, status_of
 from tests.support.calls import IteratedCall
 
@@ -352,6 +359,55 @@ def test_a_call_can_be_closed_after_a_signal(server: Server) -> None:
     finally:
         timer.join()
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_loop_whose_end_is_interrupted_goes_on_alone(server: Server) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    outcomes, calls, ended = list[Outcome](), list[Call](), threading.Event()
+    loops = list[ReceiveLoop]()
+    before = signal.signal(signal.SIGUSR1, interrupt)
+
+    def interrupt_its_end() -> None:
+        while not (loops and loops[0]._is_closed):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def read() -> None:
+        calls.append(server.start(([600] * 5, grpc.StatusCode.CANCELLED, False)))
+        wait_aside(interrupt_its_end)
+        outcomes.append(outcome(calls[0]))
+        ended.set()
+
+    def read_in_a_loop() -> None:
+        with receive_loop(1) as loop:
+            loops.append(loop)
+            loop.submit(read)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read_in_a_loop()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    # It does not get the connections of the loop, which still uses them.
+    assert len(alone(lambda: outcome(server.start(([1], grpc.StatusCode.OK, False))))[0]) == 1
+    calls[0].cancel()
+    assert ended.wait(240)
+    assert [code for _, code, _ in outcomes] == [grpc.StatusCode.CANCELLED]
+
+
+def test_a_call_that_is_forgotten_ends_without_a_word(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = list[Any]()
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    call = server.start(([600], grpc.StatusCode.CANCELLED, False))
+    assert next(call.portions(0))
+    del call
+    gc.collect()
+    assert len(outcome(server.start(([600], grpc.StatusCode.OK, False)))[0]) == 1
+    assert not raised
 
 
 @WAYS
