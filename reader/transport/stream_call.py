@@ -180,7 +180,7 @@ class StreamCall:
 
     def cancel(self) -> None:
         """End the call early; see Call."""
-        self._transfers.end_soon(self)
+        self._transfers.end_soon(self, is_silent=self.waiting_since_s is not None)
 
     def close(self) -> None:
         """End the call, if it runs; see Call."""

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final, Protocol
 
 import pycurl
@@ -42,14 +43,13 @@ class Transfer(Protocol):
 class Transfers:
     """Transfers, and their connections.
 
+    A connection may be dead though nobody says so, as behind a router that has lost it. Once a call
+    is given up because the server was silent, the next ones use other connections.
+
     All methods are those of the thread that has them, but for wake() and end_soon().
     """
 
     def __init__(self) -> None:
-        self._multi = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
-        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
-        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)
@@ -57,28 +57,30 @@ class Transfers:
         self._selector.register(self._woken, _TO_READ)
         self._is_woken = False
         # By the monotonic clock: when libcurl wants to be called without an event.
-        self._due_s: float | None = None
-        self._running: dict[pycurl.Curl, Transfer] = {}
-        self._to_end: deque[Transfer] = deque()
+        self._due_s: dict[pycurl.CurlMulti, float] = {}
+        self._running: dict[pycurl.Curl, tuple[Transfer, pycurl.CurlMulti]] = {}
+        self._to_end: deque[tuple[Transfer, bool]] = deque()
+        # Each has connections of its own; the last one takes new transfers.
+        self._multis = [self._opened()]
 
     @property
     def running(self) -> list[Transfer]:
         """The transfers that have not ended."""
-        return list(self._running.values())
+        return [transfer for transfer, _ in self._running.values()]
 
     def add(self, transfer: Transfer) -> None:
         """Begin a transfer."""
-        self._running[transfer.handle] = transfer
-        self._multi.add_handle(transfer.handle)
+        self._running[transfer.handle] = transfer, self._multis[-1]
+        self._multis[-1].add_handle(transfer.handle)
 
     def remove(self, transfer: Transfer) -> None:
         """Give a transfer up, unless it has ended."""
-        if self._running.pop(transfer.handle, None) is not None:
-            self._multi.remove_handle(transfer.handle)
+        if (running := self._running.pop(transfer.handle, None)) is not None:
+            running[1].remove_handle(transfer.handle)
 
-    def end_soon(self, transfer: Transfer) -> None:
+    def end_soon(self, transfer: Transfer, *, is_silent: bool) -> None:
         """Have a transfer end, as if it had been aborted; from any thread."""
-        self._to_end.append(transfer)
+        self._to_end.append((transfer, is_silent))
         self.wake()
 
     def wake(self) -> None:
@@ -90,7 +92,8 @@ class Transfers:
 
     def move(self) -> None:
         """Wait until there is something to do, and do it."""
-        timeout_s = None if self._due_s is None else max(0.0, self._due_s - time.monotonic())
+        due_s = min(self._due_s.values(), default=None)
+        timeout_s = None if due_s is None else max(0.0, due_s - time.monotonic())
         events = self._selector.select(timeout_s)
         for key, mask in events:
             if key.fileobj is self._woken:
@@ -101,38 +104,61 @@ class Transfers:
                 continue
             action = pycurl.CSELECT_IN if mask & _TO_READ else 0
             action |= pycurl.CSELECT_OUT if mask & _TO_WRITE else 0
-            self._multi.socket_action(key.fd, action)
-        if self._due_s is not None and self._due_s <= time.monotonic():
-            self._due_s = None
-            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+            key.data.socket_action(key.fd, action)
+        now_s = time.monotonic()
+        for multi in [multi for multi, due_s in self._due_s.items() if due_s <= now_s]:
+            del self._due_s[multi]
+            multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         for transfer in self.running:
             transfer.notice()
         self._end_all()
 
     def _end_all(self) -> None:
         while self._to_end:
-            transfer = self._to_end.popleft()
-            if self._running.get(transfer.handle) is transfer:
+            transfer, is_silent = self._to_end.popleft()
+            running, multi = self._running.get(transfer.handle, (None, None))
+            if running is transfer:
                 self.remove(transfer)
                 transfer.end(pycurl.E_ABORTED_BY_CALLBACK, "")
-        while True:
-            waiting, succeeded, failed = self._multi.info_read()
-            for handle, error, text in [*((handle, 0, "") for handle in succeeded), *failed]:
-                transfer = self._running.pop(handle)
-                self._multi.remove_handle(handle)
-                transfer.end(error, text)
-            if not waiting:
-                return
+                self._leave(multi if is_silent else None)
+        for multi in list(self._multis):
+            waiting = 1
+            while waiting:
+                waiting, succeeded, failed = multi.info_read()
+                for handle, error, text in [*((handle, 0, "") for handle in succeeded), *failed]:
+                    transfer, _ = self._running.pop(handle)
+                    multi.remove_handle(handle)
+                    transfer.end(error, text)
+                    self._leave(multi if error == pycurl.E_OPERATION_TIMEDOUT else None)
+        for multi in self._multis[:-1]:
+            if all(multi is not of_running for _, of_running in self._running.values()):
+                self._multis.remove(multi)
+                multi.close()
+                self._due_s.pop(multi, None)
 
-    def _watch(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
+    def _opened(self) -> pycurl.CurlMulti:
+        multi = pycurl.CurlMulti()
+        multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
+        multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        multi.setopt(pycurl.M_TIMERFUNCTION, partial(self._set_timer, multi))
+        return multi
+
+    def _leave(self, multi: pycurl.CurlMulti | None) -> None:
+        """Let new transfers use other connections than these."""
+        if multi is self._multis[-1]:
+            self._multis.append(self._opened())
+
+    def _watch(self, what: int, descriptor: int, multi: pycurl.CurlMulti, _data: object) -> None:
         """Do as libcurl says: watch a socket, or no longer."""
         with suppress(KeyError):
             self._selector.unregister(descriptor)
         if what != pycurl.POLL_REMOVE:
-            self._selector.register(descriptor, _WATCHED[what])
+            self._selector.register(descriptor, _WATCHED[what], multi)
 
-    def _set_timer(self, milliseconds: int) -> None:
-        self._due_s = None if milliseconds < 0 else time.monotonic() + milliseconds / 1_000
+    def _set_timer(self, multi: pycurl.CurlMulti, milliseconds: int) -> None:
+        self._due_s.pop(multi, None)
+        if milliseconds >= 0:
+            self._due_s[multi] = time.monotonic() + milliseconds / 1_000
 
 
 # By process: one that was forked must not speak on its parent's connections, nor close them.

@@ -4,12 +4,13 @@ import gc
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -395,6 +396,65 @@ def test_a_loop_whose_end_is_interrupted_goes_on_alone(server: Server) -> None:
     calls[0].cancel()
     assert ended.wait(240)
     assert [code for _, code, _ in outcomes] == [grpc.StatusCode.CANCELLED]
+
+
+class Relay:
+    """A way to a server that can be lost without a word.
+
+    Attributes:
+        target: HOST:PORT to connect to.
+        connections: how many there were.
+        lost: on so many of them, the first ones, nothing passes.
+    """
+
+    def __init__(self, target: str) -> None:
+        host, port = target.split(":")
+        self._server = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = self.lost = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            ends = self._listener.accept()[0], socket.create_connection(self._server)
+            self.connections += 1
+            for one, other in (ends, ends[::-1]):
+                threading.Thread(
+                    target=self._pass_on, args=(one, other, self.connections), daemon=True
+                ).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket, number: int) -> None:
+        with suppress(OSError):
+            while data := one.recv(65_536):
+                if number > self.lost:
+                    other.sendall(data)
+        other.close()
+
+
+@WAYS
+def test_after_a_silence_the_next_call_has_another_connection(server: Server, way: Way) -> None:
+    relay = Relay(server.channels._target)
+    behind = Server(relay.target, server.scripts)
+
+    def read(*, seconds_max: float | None = None) -> Outcome:
+        script = pickle.dumps(([600] * 5, grpc.StatusCode.OK, False))
+        return outcome(behind.channels.start(METHOD, script, (), seconds_max))
+
+    def read_past_silences() -> Outcome:
+        assert len(read()[0]) == 5
+        relay.lost = relay.connections
+        call = behind.start(([600] * 5, grpc.StatusCode.OK, False))
+        timer = threading.Timer(0.5, call.cancel)
+        timer.start()
+        assert outcome(call)[1] is grpc.StatusCode.CANCELLED
+        timer.join()
+        assert len(read(seconds_max=240)[0]) == 5
+        relay.lost = relay.connections
+        assert read(seconds_max=0.5)[1] is grpc.StatusCode.DEADLINE_EXCEEDED
+        return read(seconds_max=240)
+
+    assert len(way(read_past_silences)[0]) == 5
 
 
 def test_a_call_that_is_forgotten_ends_without_a_word(
