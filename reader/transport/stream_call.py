@@ -145,16 +145,26 @@ class StreamCall:
     def leave_out(self, busy_s: float) -> None:
         """Do not count a time in which nobody looked as the server's silence."""
         if self._since_s is not None:
-            self._since_s += busy_s
+            # It may have begun to wait within that time.
+            self._since_s = min(self._since_s + busy_s, time.monotonic())
 
     def portions(self, bytes_max: int, begins: bytes = b"") -> Iterator[list[bytes]]:
         """Yield messages, several together; see Call."""
-        portion, room, held = list[bytes](), bytes_max, b""
+        portion, room = list[bytes](), bytes_max
+        held, missing = list[bytes](), 0
         while self._wait():
-            data, begin = b"".join((held, *self._taken())), 0
+            held += (taken := self._taken())
+            missing -= sum(map(len, taken))
+            if missing > 0:
+                continue
+            data, begin, missing = b"".join(held), 0, 0
             while (first := begin + _PREFIX_BYTES) <= len(data):
+                if data[begin]:
+                    self._refuse()
+                    break
                 end = first + int.from_bytes(data[begin + 1 : first], "big")
                 if end > len(data):
+                    missing = end - len(data)
                     break
                 message, begin = data[first:end], end
                 portion.append(message)
@@ -164,7 +174,7 @@ class StreamCall:
                 if room <= 0 or not is_usual:
                     yield portion
                     portion, room = [], bytes_max
-            held = data[begin:]
+            held = [data[begin:]] if begin < len(data) else []
         if portion:
             yield portion
         code, details = self._status or _CANCELLED
@@ -211,6 +221,12 @@ class StreamCall:
         self._status = status
         self._give_back(self.handle)
 
+    def _refuse(self) -> None:
+        """End a call of which no more can be read, unless it is another server's page."""
+        if self._status is None and self.handle.getinfo(pycurl.RESPONSE_CODE) == 200:
+            self._transfers.remove(self)
+            self._end((grpc.StatusCode.INTERNAL, "a message came compressed, or it is none"))
+
     def _resume(self) -> None:
         waiter, self._waiter = self._waiter, None
         if self._loop is not None:
@@ -253,7 +269,7 @@ def status_of(error: int, text: str, http: int, headers: Sequence[bytes]) -> Sta
     lines = (line.decode("latin-1").strip().partition(": ") for line in headers)
     fields = {name: value for name, _, value in lines}
     number = fields.get("grpc-status", "")
-    if number.isdigit():
+    if number.isdecimal():
         code = _CODES.get(int(number), grpc.StatusCode.UNKNOWN)
         return code, unquote(fields.get("grpc-message", ""))
     if error == pycurl.E_ABORTED_BY_CALLBACK:

@@ -49,6 +49,8 @@ class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _send(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         sizes, code, is_slow = pickle.loads(request)
+        if ("is-compressed", "yes") in context.invocation_metadata():
+            context.set_compression(grpc.Compression.Gzip)
         for number, size in enumerate(sizes):
             if is_slow:
                 time.sleep(0.002)
@@ -398,6 +400,18 @@ def test_a_loop_whose_end_is_interrupted_goes_on_alone(server: Server) -> None:
     assert [code for _, code, _ in outcomes] == [grpc.StatusCode.CANCELLED]
 
 
+@WAYS
+@pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.CANCELLED])
+def test_a_compressed_message_is_not_taken_for_another(
+    server: Server, way: Way, code: grpc.StatusCode
+) -> None:
+    def read() -> Outcome:
+        script, metadata = pickle.dumps(([600], code, False)), (("is-compressed", "yes"),)
+        return outcome(server.channels.start(METHOD, script, metadata))
+
+    assert way(read)[:2] == ([], grpc.StatusCode.INTERNAL)
+
+
 class Relay:
     """A way to a server that can be lost without a word.
 
@@ -479,6 +493,29 @@ def test_a_message_is_used_before_the_next_one_has_come(server: Server, way: Way
         return [first], grpc.StatusCode.OK, ""
 
     assert way(read)[0] == [bytes(600)]
+
+
+def test_a_call_that_begins_to_wait_late_has_not_waited_for_less_than_nothing(
+    server: Server,
+) -> None:
+    silence_s = list[float]()
+
+    def wait() -> None:
+        call = server.start(([], grpc.StatusCode.CANCELLED, False))
+        time.sleep(0.6)
+
+        def look() -> None:
+            while not silence_s:
+                if (since_s := call.waiting_since_s) is not None:
+                    silence_s.append(time.monotonic() - since_s)
+            call.cancel()
+
+        threading.Thread(target=look).start()
+        outcome(call)
+
+    with receive_loop(1) as loop:
+        loop.submit(wait)
+    assert silence_s[0] >= 0
 
 
 def test_only_the_time_in_which_a_loop_looks_is_the_servers_silence(server: Server) -> None:
