@@ -4,6 +4,7 @@ They share connections: a connection carries as many calls as the server allows,
 opened for more. Connections stay open for the next transfers of any thread, one thread at a time.
 """
 
+import ctypes
 import os
 import selectors
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, Protocol
+from weakref import WeakSet
 
 import pycurl
 
@@ -62,6 +64,7 @@ class Transfers:
         self._to_end: deque[tuple[Transfer, bool]] = deque()
         # Each has connections of its own; the last one takes new transfers.
         self._multis = [self._opened()]
+        _MADE.add(self)
 
     @property
     def running(self) -> list[Transfer]:
@@ -160,6 +163,17 @@ class Transfers:
         if milliseconds >= 0:
             self._due_s[multi] = time.monotonic() + milliseconds / 1_000
 
+
+_MADE: Final = WeakSet[Transfers]()
+
+
+def _keep_in_child() -> None:
+    """Keep all from being deleted at a child's exit: libcurl would read from their connections."""
+    for made in list(_MADE):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+
+
+os.register_at_fork(after_in_child=_keep_in_child)
 
 # By process: one that was forked must not speak on its parent's connections, nor close them.
 _IDLE: Final = defaultdict[int, deque[Transfers]](deque)

@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -410,6 +411,26 @@ def test_a_compressed_message_is_not_taken_for_another(
         return outcome(server.channels.start(METHOD, script, metadata))
 
     assert way(read)[:2] == ([], grpc.StatusCode.INTERNAL)
+
+
+FORKING = """
+import os, pickle, sys
+import grpc
+from slackwater.endpoint import plaintext
+from slackwater.reader.transport.channels import Channels
+
+script = pickle.dumps(([600] * 300, grpc.StatusCode.OK, True))
+messages = iter(Channels(plaintext(sys.argv[1])).start("/test/Stream", script, ()))
+next(messages)
+if child := os.fork():
+    os.waitpid(child, 0)
+    print(sum(1 for _ in messages))
+"""
+
+
+def test_a_child_that_ends_leaves_its_parents_call_alone(server: Server) -> None:
+    command = [sys.executable, "-c", FORKING, server.channels._target]
+    assert subprocess.check_output(command, text=True) == "299\n"
 
 
 class Relay:
