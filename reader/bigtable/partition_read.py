@@ -125,11 +125,11 @@ class PartitionRead(ReopenedQuery):
     def _failure(self) -> BaseException | None:
         """Open the read once; return why it has to be opened again, None at its end."""
         end_us = self._end_us if self._has_end else None
-        call = self._service.read(self._read, self._token, end_us, self._heartbeat_ms)
         self._partial = []
         # Behind a last change before the end, any message is too many.
         bytes_max = 0 if self._is_of_end else _PORTION_BYTES
         try:
+            call = self._service.read(self._read, self._token, end_us, self._heartbeat_ms)
             with self._running(call):
                 for portion in call.portions(bytes_max, _DATA_CHANGE):
                     if self._is_last(portion, call.last_s):

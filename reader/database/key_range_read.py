@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -109,20 +110,18 @@ def _read(
     until_s = time.monotonic() + (_WHOLE_S_MAX if limits is None else limits.seconds)
     rows: list[dict[str, Any]] = []
     decoder, size = ResultRows(len(columns)), 0
-    call = connection.read_keys(table.name, columns, span, at_ns, seconds_max)
     try:
-        for message in call:
-            size += len(message)
-            rows += [
-                dict(zip(columns, plain_values(values), strict=True))
-                for values in decoder.feed(message)
-            ]
-            if limits and rows and (size >= limits.size or time.monotonic() >= until_s):
-                return rows, column_types(decoder.metadata, table), True
+        with closing(connection.read_keys(table.name, columns, span, at_ns, seconds_max)) as call:
+            for message in call:
+                size += len(message)
+                rows += [
+                    dict(zip(columns, plain_values(values), strict=True))
+                    for values in decoder.feed(message)
+                ]
+                if limits and rows and (size >= limits.size or time.monotonic() >= until_s):
+                    return rows, column_types(decoder.metadata, table), True
     except CALL_ERRORS as error:
         connection.forget_session_if_lost(error)
         raise to_reader_error(error, connection.change_stream) from error
-    finally:
-        call.close()
     types = column_types(decoder.metadata, table) if rows else ()
     return rows, types, False

@@ -6,6 +6,7 @@ row becomes a mod without any conversion by type.
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any, Final
 
 import orjson
@@ -55,14 +56,14 @@ def snapshot(
     done = failures = 0
     while True:
         seen = 0
-        call = connection.read(sql, at_ns)
         try:
             # Each row comes once, however often the read breaks: their order never changes.
-            for record in _records(call, table, at_ns):
-                seen += 1
-                if seen > done:
-                    done, failures = seen, 0
-                    yield record
+            with closing(connection.read(sql, at_ns)) as call:
+                for record in _records(call, table, at_ns):
+                    seen += 1
+                    if seen > done:
+                        done, failures = seen, 0
+                        yield record
         except CALL_ERRORS as error:
             failures += 1
             connection.forget_session_if_lost(error)
@@ -71,8 +72,6 @@ def snapshot(
             time.sleep(min(_PAUSE_S_MAX, _PAUSE_S * 2**failures))
         else:
             return
-        finally:
-            call.close()
 
 
 def snapshot_part(
@@ -102,13 +101,12 @@ def snapshot_part(
     Raises:
         ReaderError: Spanner's answer.
     """
-    call = connection.read_part(select(dialect, table), read, token, data_boost=data_boost)
+    sql = select(dialect, table)
     try:
-        yield from _batches(call, table, at_ns)
+        with closing(connection.read_part(sql, read, token, data_boost=data_boost)) as call:
+            yield from _batches(call, table, at_ns)
     except CALL_ERRORS as error:
         raise to_reader_error(error, connection.change_stream) from error
-    finally:
-        call.close()
 
 
 def select(dialect: Dialect, table: Table) -> str:

@@ -29,7 +29,7 @@ _LOCAL: Final = threading.local()
 
 
 class Loop(Protocol):
-    """What the works of a thread wait in.
+    """The loop in which the works of a thread wait.
 
     Attributes:
         transfers: those of its calls.

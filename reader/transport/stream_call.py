@@ -24,6 +24,7 @@ Metadata = Sequence[tuple[str, str]]
 
 # Whether it is compressed, and its length.
 _PREFIX_BYTES: Final = 5
+_NOT_COMPRESSED: Final = (b"", b"\0")
 # As many as libcurl hands on at once, of 16 kB at most, wait for a work that does something else.
 _CHUNKS_MAX: Final = 128
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -148,7 +149,8 @@ class StreamCall:
     def leave_out(self, busy_s: float) -> None:
         """Do not count a time in which nobody looked as the server's silence."""
         if self._since_s is not None:
-            self._since_s += busy_s
+            # It may have begun to wait within that time.
+            self._since_s = min(self._since_s + busy_s, time.monotonic())
 
     def portions(self, bytes_max: int, begins: bytes = b"") -> Iterator[list[bytes]]:
         """Yield messages, several together; see Call."""
@@ -172,9 +174,16 @@ class StreamCall:
 
     def arrivals(self) -> Iterator[list[bytes]]:
         """Yield messages as they come; see Call."""
-        held = b""
+        held, missing = list[bytes](), 0
         while self._wait():
-            messages, held = split(b"".join((held, *self._taken())))
+            held += (taken := self._taken())
+            missing -= sum(map(len, taken))
+            if missing > 0:
+                continue
+            messages, rest, missing = split(b"".join(held))
+            held = [rest] if rest else []
+            if rest[:1] not in _NOT_COMPRESSED:
+                self._refuse()
             if messages:
                 yield messages
         code, details = self._status or _CANCELLED
@@ -190,7 +199,7 @@ class StreamCall:
 
     def cancel(self) -> None:
         """End the call early; see Call."""
-        self._transfers.end_soon(self)
+        self._transfers.end_soon(self, is_silent=self.waiting_since_s is not None)
 
     def close(self) -> None:
         """End the call, if it runs; see Call."""
@@ -222,6 +231,12 @@ class StreamCall:
     def _end(self, status: Status) -> None:
         self._status = status
         self._give_back(self.handle)
+
+    def _refuse(self) -> None:
+        """End a call of which no more can be read, unless it is another server's page."""
+        if self._status is None and self.handle.getinfo(pycurl.RESPONSE_CODE) == 200:
+            self._transfers.remove(self)
+            self._end((grpc.StatusCode.INTERNAL, "a message came compressed, or it is none"))
 
     def _resume(self) -> None:
         waiter, self._waiter = self._waiter, None
@@ -255,16 +270,20 @@ class StreamCall:
         return taken
 
 
-def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Return the messages in what has come, and the beginning of the next one."""
-    messages, begin = list[bytes](), 0
-    while (first := begin + _PREFIX_BYTES) <= len(data):
+def split(data: bytes) -> tuple[list[bytes], bytes, int]:
+    """Return the messages in what has come, the rest, and how many bytes of the next are missing.
+
+    The rest may be what can't be read: it begins with another byte than 0 then.
+    """
+    messages, begin, missing = list[bytes](), 0, 0
+    while (first := begin + _PREFIX_BYTES) <= len(data) and not data[begin]:
         end = first + int.from_bytes(data[begin + 1 : first], "big")
-        if end > len(data):
+        missing = max(0, end - len(data))
+        if missing:
             break
         messages.append(data[first:end])
         begin = end
-    return messages, data[begin:]
+    return messages, data[begin:], missing
 
 
 def status_of(error: int, text: str, http: int, headers: Sequence[bytes]) -> Status:
@@ -279,7 +298,7 @@ def status_of(error: int, text: str, http: int, headers: Sequence[bytes]) -> Sta
     lines = (line.decode("latin-1").strip().partition(": ") for line in headers)
     fields = {name: value for name, _, value in lines}
     number = fields.get("grpc-status", "")
-    if number.isdigit():
+    if number.isdecimal():
         code = _CODES.get(int(number), grpc.StatusCode.UNKNOWN)
         return code, unquote(fields.get("grpc-message", ""))
     if error == pycurl.E_ABORTED_BY_CALLBACK:

@@ -4,6 +4,7 @@ They share connections: a connection carries as many calls as the server allows,
 opened for more. Connections stay open for the next transfers of any thread, one thread at a time.
 """
 
+import ctypes
 import os
 import selectors
 import socket
@@ -11,7 +12,9 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final, Protocol
+from weakref import WeakSet
 
 import pycurl
 
@@ -42,35 +45,36 @@ class Transfer(Protocol):
 class Transfers:
     """Transfers, and their connections.
 
+    A connection may be dead though nobody says so, as behind a router that has lost it. Once a call
+    is given up because the server was silent, the next ones use other connections.
+
     All methods are those of the thread that has them, but for wake() and end_soon().
     """
 
     def __init__(self) -> None:
-        self._multi = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
-        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
-        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         self._selector.register(self._woken, _TO_READ)
-        self._is_woken = False
         # By the monotonic clock: when libcurl wants to be called without an event.
-        self._due_s: float | None = None
-        self._running: dict[pycurl.Curl, Transfer] = {}
+        self._due_s: dict[pycurl.CurlMulti, float] = {}
+        self._running: dict[pycurl.Curl, tuple[Transfer, pycurl.CurlMulti]] = {}
         self._touched: list[Transfer] = []
-        self._to_end: deque[Transfer] = deque()
+        self._to_end: deque[tuple[Transfer, bool]] = deque()
+        # Each has connections of its own; the last one takes new transfers.
+        self._multis = [self._opened()]
+        _MADE.add(self)
 
     @property
     def running(self) -> list[Transfer]:
         """The transfers that have not ended."""
-        return list(self._running.values())
+        return [transfer for transfer, _ in self._running.values()]
 
     @property
     def due_s(self) -> float | None:
         """When move() is to be called though nothing happens, by the monotonic clock."""
-        return self._due_s
+        return min(self._due_s.values(), default=None)
 
     def fileno(self) -> int:
         """Return a descriptor that can be read when there is something to do."""
@@ -82,25 +86,23 @@ class Transfers:
 
     def add(self, transfer: Transfer) -> None:
         """Begin a transfer."""
-        self._running[transfer.handle] = transfer
-        self._multi.add_handle(transfer.handle)
+        self._running[transfer.handle] = transfer, self._multis[-1]
+        self._multis[-1].add_handle(transfer.handle)
 
     def remove(self, transfer: Transfer) -> None:
         """Give a transfer up, unless it has ended."""
-        if self._running.pop(transfer.handle, None) is not None:
-            self._multi.remove_handle(transfer.handle)
+        if (running := self._running.pop(transfer.handle, None)) is not None:
+            running[1].remove_handle(transfer.handle)
 
-    def end_soon(self, transfer: Transfer) -> None:
+    def end_soon(self, transfer: Transfer, *, is_silent: bool) -> None:
         """Have a transfer end, as if it had been aborted; from any thread."""
-        self._to_end.append(transfer)
+        self._to_end.append((transfer, is_silent))
         self.wake()
 
     def wake(self) -> None:
         """Have move() return soon; from any thread."""
-        if not self._is_woken:
-            self._is_woken = True
-            with suppress(BlockingIOError):
-                self._waker.send(b"\0")
+        with suppress(BlockingIOError):
+            self._waker.send(b"\0")
 
     def move(self, *, is_waiting: bool = True) -> None:
         """Do what there is to do.
@@ -108,21 +110,21 @@ class Transfers:
         Args:
             is_waiting: wait until there is something.
         """
-        timeout_s = None if self._due_s is None else max(0.0, self._due_s - time.monotonic())
+        timeout_s = None if self.due_s is None else max(0.0, self.due_s - time.monotonic())
         events = self._selector.select(timeout_s if is_waiting else 0)
         for key, mask in events:
             if key.fileobj is self._woken:
+                # What others added before is looked at after this.
                 with suppress(BlockingIOError):
                     self._woken.recv(1024)
-                # Whoever wakes from now on sends again; what others added is looked at.
-                self._is_woken = False
                 continue
             action = pycurl.CSELECT_IN if mask & _TO_READ else 0
             action |= pycurl.CSELECT_OUT if mask & _TO_WRITE else 0
-            self._multi.socket_action(key.fd, action)
-        if self._due_s is not None and self._due_s <= time.monotonic():
-            self._due_s = None
-            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+            key.data.socket_action(key.fd, action)
+        now_s = time.monotonic()
+        for multi in [multi for multi, due_s in self._due_s.items() if due_s <= now_s]:
+            del self._due_s[multi]
+            multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         touched, self._touched = self._touched, []
         for transfer in dict.fromkeys(touched):
             transfer.notice()
@@ -130,29 +132,62 @@ class Transfers:
 
     def _end_all(self) -> None:
         while self._to_end:
-            transfer = self._to_end.popleft()
-            if self._running.get(transfer.handle) is transfer:
+            transfer, is_silent = self._to_end.popleft()
+            running, multi = self._running.get(transfer.handle, (None, None))
+            if running is transfer:
                 self.remove(transfer)
                 transfer.end(pycurl.E_ABORTED_BY_CALLBACK, "")
-        while True:
-            waiting, succeeded, failed = self._multi.info_read()
-            for handle, error, text in [*((handle, 0, "") for handle in succeeded), *failed]:
-                transfer = self._running.pop(handle)
-                self._multi.remove_handle(handle)
-                transfer.end(error, text)
-            if not waiting:
-                return
+                self._leave(multi if is_silent else None)
+        for multi in list(self._multis):
+            waiting = 1
+            while waiting:
+                waiting, succeeded, failed = multi.info_read()
+                for handle, error, text in [*((handle, 0, "") for handle in succeeded), *failed]:
+                    transfer, _ = self._running.pop(handle)
+                    multi.remove_handle(handle)
+                    transfer.end(error, text)
+                    self._leave(multi if error == pycurl.E_OPERATION_TIMEDOUT else None)
+        for multi in self._multis[:-1]:
+            if all(multi is not of_running for _, of_running in self._running.values()):
+                self._multis.remove(multi)
+                multi.close()
+                self._due_s.pop(multi, None)
 
-    def _watch(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
+    def _opened(self) -> pycurl.CurlMulti:
+        multi = pycurl.CurlMulti()
+        multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
+        multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        multi.setopt(pycurl.M_TIMERFUNCTION, partial(self._set_timer, multi))
+        return multi
+
+    def _leave(self, multi: pycurl.CurlMulti | None) -> None:
+        """Let new transfers use other connections than these."""
+        if multi is self._multis[-1]:
+            self._multis.append(self._opened())
+
+    def _watch(self, what: int, descriptor: int, multi: pycurl.CurlMulti, _data: object) -> None:
         """Do as libcurl says: watch a socket, or no longer."""
         with suppress(KeyError):
             self._selector.unregister(descriptor)
         if what != pycurl.POLL_REMOVE:
-            self._selector.register(descriptor, _WATCHED[what])
+            self._selector.register(descriptor, _WATCHED[what], multi)
 
-    def _set_timer(self, milliseconds: int) -> None:
-        self._due_s = None if milliseconds < 0 else time.monotonic() + milliseconds / 1_000
+    def _set_timer(self, multi: pycurl.CurlMulti, milliseconds: int) -> None:
+        self._due_s.pop(multi, None)
+        if milliseconds >= 0:
+            self._due_s[multi] = time.monotonic() + milliseconds / 1_000
 
+
+_MADE: Final = WeakSet[Transfers]()
+
+
+def _keep_in_child() -> None:
+    """Keep all from being deleted at a child's exit: libcurl would read from their connections."""
+    for made in list(_MADE):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+
+
+os.register_at_fork(after_in_child=_keep_in_child)
 
 # By process: one that was forked must not speak on its parent's connections, nor close them.
 _IDLE: Final = defaultdict[int, deque[Transfers]](deque)
@@ -160,15 +195,16 @@ _IDLE: Final = defaultdict[int, deque[Transfers]](deque)
 
 @contextmanager
 def transfers() -> Iterator[Transfers]:
-    """Give transfers to a thread, and keep their connections for the next one."""
+    """Give transfers to a thread, and keep their connections for the next one.
+
+    After an error nothing is kept: a loop may still move them, or they are being deleted.
+    """
     idle = _IDLE[os.getpid()]
     try:
         made = idle.pop()
     except IndexError:
         made = Transfers()
-    try:
-        yield made
-    finally:
-        for transfer in made.running:
-            made.remove(transfer)
-        idle.append(made)
+    yield made
+    for transfer in made.running:
+        made.remove(transfer)
+    idle.append(made)

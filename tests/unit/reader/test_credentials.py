@@ -12,13 +12,22 @@ import grpc
 import pytest
 import trustme
 from google.auth import impersonated_credentials
+from google.auth.exceptions import RefreshError
 from google.oauth2 import service_account
 
 from slackwater.endpoint import Endpoint
 from slackwater.google_credentials import google_credentials
-from slackwater.reader.change_stream import ChangeStream
+from slackwater.reader.bigtable.partition_read import PartitionRead
+from slackwater.reader.bigtable.positions import reads_of, starting_at
+from slackwater.reader.bigtable.row_range import WHOLE_TABLE
+from slackwater.reader.bigtable.service import BigtableService
+from slackwater.reader.bigtable.table import BigtableTable
+from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.reader.database.key_range_read import read_whole_range
+from slackwater.reader.database.snapshot_read import snapshot, snapshot_part
+from slackwater.reader.database.watched_tables import Table
 from slackwater.reader.errors import PermissionDeniedError, UnauthenticatedError
-from slackwater.reader.transport.connection import Connection
+from slackwater.reader.transport.connection import Connection, PartitionedRead
 from slackwater.reader.transport.stream_call import CallError
 from tests.support.grpc_servers import answering
 from tests.support.tls_door import server_side, tls_door
@@ -106,6 +115,30 @@ def test_a_token_and_the_quota_project_go_with_each_request_and_a_new_key_is_use
     first, second = ("Bearer token-1", "of-the-quota"), ("Bearer token-2", "of-the-quota")
     assert sent == [first] * 4 + [second] * 2
     assert [m.get("database") for m in seen] == [None, "d"] * 3
+
+
+def test_a_token_that_can_not_be_had_is_an_error_of_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RefreshError("no token today")
+
+    monkeypatch.setattr(service_account.Credentials, "refresh", fail)
+    monkeypatch.setattr(Connection, "_session_name", lambda _: "session")
+    endpoint = Endpoint("127.0.0.1:9", credentials_file=key_file(tmp_path, "http://127.0.0.1:9/"))
+    connection = Connection(ChangeStream("p12345", "main", "shop", "Orders", endpoint=endpoint))
+    service = BigtableService(BigtableTable("p12345", "orders", "orders", endpoint=endpoint))
+    table, dialect = Table("Orders", {"Id": "STRING(9)"}, ("Id",)), Dialect.GOOGLE_STANDARD_SQL
+    part = PartitionedRead("session", b"transaction")
+    [read] = reads_of(starting_at([WHOLE_TABLE], 1))
+    for work in (
+        lambda: list(snapshot(connection, dialect, table, 1)),
+        lambda: list(snapshot_part(connection, dialect, table, 1, read=part, token=b"part")),
+        lambda: read_whole_range(connection, table, None, ("1",), 1),
+        lambda: PartitionRead(service, read, 1, 1_000, lambda _: None).run(),
+    ):
+        with pytest.raises(UnauthenticatedError, match="no token today"):
+            work()
 
 
 def test_no_credentials_are_sent_without_tls(

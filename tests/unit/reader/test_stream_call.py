@@ -1,14 +1,18 @@
 """A call's messages come as grpcio's own iterator gives them, however the call ends."""
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -19,7 +23,12 @@ from hypothesis import strategies as st
 from slackwater.endpoint import plaintext
 from slackwater.reader.transport.channels import Channels
 from slackwater.reader.transport.open_streams import greenlet_waits
-from slackwater.reader.transport.receive_loop import current_loop, receive_loop, wait_aside
+from slackwater.reader.transport.receive_loop import (
+    ReceiveLoop,
+    current_loop,
+    receive_loop,
+    wait_aside,
+)
 from slackwater.reader.transport.stream_call import Call, StreamCall, status_of
 from tests.support.calls import IteratedCall
 
@@ -43,6 +52,8 @@ class Scripts(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _send(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         sizes, code, is_slow = pickle.loads(request)
+        if ("is-compressed", "yes") in context.invocation_metadata():
+            context.set_compression(grpc.Compression.Gzip)
         for number, size in enumerate(sizes):
             if is_slow:
                 time.sleep(0.002)
@@ -365,6 +376,146 @@ def test_a_call_can_be_closed_after_a_signal(server: Server) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_a_loop_whose_end_is_interrupted_goes_on_alone(server: Server) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    outcomes, calls, ended = list[Outcome](), list[Call](), threading.Event()
+    loops = list[ReceiveLoop]()
+    before = signal.signal(signal.SIGUSR1, interrupt)
+
+    def interrupt_its_end() -> None:
+        while not (loops and loops[0]._is_closed):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def read() -> None:
+        calls.append(server.start(([600] * 5, grpc.StatusCode.CANCELLED, False)))
+        wait_aside(interrupt_its_end)
+        outcomes.append(outcome(calls[0]))
+        ended.set()
+
+    def read_in_a_loop() -> None:
+        with receive_loop(1) as loop:
+            loops.append(loop)
+            loop.submit(read)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read_in_a_loop()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    # It does not get the connections of the loop, which still uses them.
+    assert len(alone(lambda: outcome(server.start(([1], grpc.StatusCode.OK, False))))[0]) == 1
+    calls[0].cancel()
+    assert ended.wait(240)
+    assert [code for _, code, _ in outcomes] == [grpc.StatusCode.CANCELLED]
+
+
+@WAYS
+@pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.CANCELLED])
+def test_a_compressed_message_is_not_taken_for_another(
+    server: Server, way: Way, code: grpc.StatusCode
+) -> None:
+    def read() -> Outcome:
+        script, metadata = pickle.dumps(([600], code, False)), (("is-compressed", "yes"),)
+        return outcome(server.channels.start(METHOD, script, metadata))
+
+    assert way(read)[:2] == ([], grpc.StatusCode.INTERNAL)
+
+
+FORKING = """
+import os, pickle, sys
+import grpc
+from slackwater.endpoint import plaintext
+from slackwater.reader.transport.channels import Channels
+
+script = pickle.dumps(([600] * 300, grpc.StatusCode.OK, True))
+messages = iter(Channels(plaintext(sys.argv[1])).start("/test/Stream", script, ()))
+next(messages)
+if child := os.fork():
+    os.waitpid(child, 0)
+    print(sum(1 for _ in messages))
+"""
+
+
+def test_a_child_that_ends_leaves_its_parents_call_alone(server: Server) -> None:
+    command = [sys.executable, "-c", FORKING, server.channels._target]
+    assert subprocess.check_output(command, text=True) == "299\n"
+
+
+class Relay:
+    """A way to a server that can be lost without a word.
+
+    Attributes:
+        target: HOST:PORT to connect to.
+        connections: how many there were.
+        lost: on so many of them, the first ones, nothing passes.
+    """
+
+    def __init__(self, target: str) -> None:
+        host, port = target.split(":")
+        self._server = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = self.lost = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            ends = self._listener.accept()[0], socket.create_connection(self._server)
+            self.connections += 1
+            for one, other in (ends, ends[::-1]):
+                threading.Thread(
+                    target=self._pass_on, args=(one, other, self.connections), daemon=True
+                ).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket, number: int) -> None:
+        with suppress(OSError):
+            while data := one.recv(65_536):
+                if number > self.lost:
+                    other.sendall(data)
+        other.close()
+
+
+@WAYS
+def test_after_a_silence_the_next_call_has_another_connection(server: Server, way: Way) -> None:
+    relay = Relay(server.channels._target)
+    behind = Server(relay.target, server.scripts)
+
+    def read(*, seconds_max: float | None = None) -> Outcome:
+        script = pickle.dumps(([600] * 5, grpc.StatusCode.OK, False))
+        return outcome(behind.channels.start(METHOD, script, (), seconds_max))
+
+    def read_past_silences() -> Outcome:
+        assert len(read()[0]) == 5
+        relay.lost = relay.connections
+        call = behind.start(([600] * 5, grpc.StatusCode.OK, False))
+        timer = threading.Timer(0.5, call.cancel)
+        timer.start()
+        assert outcome(call)[1] is grpc.StatusCode.CANCELLED
+        timer.join()
+        assert len(read(seconds_max=240)[0]) == 5
+        relay.lost = relay.connections
+        assert read(seconds_max=0.5)[1] is grpc.StatusCode.DEADLINE_EXCEEDED
+        return read(seconds_max=240)
+
+    assert len(way(read_past_silences)[0]) == 5
+
+
+def test_a_call_that_is_forgotten_ends_without_a_word(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = list[Any]()
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    call = server.start(([600], grpc.StatusCode.CANCELLED, False))
+    assert next(call.portions(0))
+    del call
+    gc.collect()
+    assert len(outcome(server.start(([600], grpc.StatusCode.OK, False)))[0]) == 1
+    assert not raised
+
+
 @WAYS
 def test_a_message_is_used_before_the_next_one_has_come(server: Server, way: Way) -> None:
     def read() -> Outcome:
@@ -374,6 +525,29 @@ def test_a_message_is_used_before_the_next_one_has_come(server: Server, way: Way
         return [first], grpc.StatusCode.OK, ""
 
     assert way(read)[0] == [bytes(600)]
+
+
+def test_a_call_that_begins_to_wait_late_has_not_waited_for_less_than_nothing(
+    server: Server,
+) -> None:
+    silence_s = list[float]()
+
+    def wait() -> None:
+        call = server.start(([], grpc.StatusCode.CANCELLED, False))
+        time.sleep(0.6)
+
+        def look() -> None:
+            while not silence_s:
+                if (since_s := call.waiting_since_s) is not None:
+                    silence_s.append(time.monotonic() - since_s)
+            call.cancel()
+
+        threading.Thread(target=look).start()
+        outcome(call)
+
+    with receive_loop(1) as loop:
+        loop.submit(wait)
+    assert silence_s[0] >= 0
 
 
 def test_only_the_time_in_which_a_loop_looks_is_the_servers_silence(server: Server) -> None:
