@@ -1,7 +1,9 @@
 """Google's credentials for an endpoint."""
 
+import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 import google.auth
@@ -24,6 +26,8 @@ BIGTABLE_SCOPES: Final = (
     "https://www.googleapis.com/auth/bigtable.data.readonly",
     "https://www.googleapis.com/auth/bigtable.admin.table",
 )
+_REQUEST: Final = Request()
+_FETCHING: Final = threading.Lock()
 _TO_IMPERSONATE: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
@@ -65,7 +69,9 @@ def token_headers(credentials: Credentials) -> list[str]:
         GoogleAuthError: none can be had.
     """
     headers: dict[str, str] = {}
-    credentials.before_request(None if has_token(credentials) else Request(), "POST", "", headers)
+    # Of many calls one fetches it, and the others find it then.
+    with nullcontext() if has_token(credentials) else _FETCHING:
+        credentials.before_request(_REQUEST, "POST", "", headers)
     return [f"{name}: {value}" for name, value in headers.items()]
 
 

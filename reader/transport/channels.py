@@ -180,9 +180,11 @@ class Channels:
         current = self._credentials.current()
         headers = [*_HEADERS, *(f"{name}: {value}" for name, value in metadata)]
         if (credentials := current.of_google) is not None:
-            if not has_token(credentials):
-                wait_aside(partial(token_headers, credentials))
-            headers += token_headers(credentials)
+            headers += (
+                token_headers(credentials)
+                if has_token(credentials)
+                else wait_aside(partial(token_headers, credentials))
+            )
         with self._lock:
             if self._handles[0] != current.version:
                 self._handles = current.version, deque()

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -16,7 +17,7 @@ from google.auth.exceptions import RefreshError
 from google.oauth2 import service_account
 
 from slackwater.endpoint import Endpoint
-from slackwater.google_credentials import google_credentials
+from slackwater.google_credentials import google_credentials, token_headers
 from slackwater.reader.bigtable.partition_read import PartitionRead
 from slackwater.reader.bigtable.positions import reads_of, starting_at
 from slackwater.reader.bigtable.row_range import WHOLE_TABLE
@@ -139,6 +140,14 @@ def test_a_token_that_can_not_be_had_is_an_error_of_the_reader(
     ):
         with pytest.raises(UnauthenticatedError, match="no token today"):
             work()
+
+
+def test_calls_that_begin_at_once_fetch_one_token(tmp_path: Path) -> None:
+    with token_server() as tokens, ThreadPoolExecutor(8) as pool:
+        endpoint = Endpoint(credentials_file=key_file(tmp_path, tokens))
+        credentials = google_credentials(endpoint, ["spanner"])
+        sent = list(pool.map(lambda _: token_headers(credentials), range(8)))
+    assert all("authorization: Bearer token-1" in headers for headers in sent)
 
 
 def test_no_credentials_are_sent_without_tls(
