@@ -1,13 +1,11 @@
 """Channels to an endpoint: their options, and the credentials with which they are opened."""
 
-from __future__ import annotations
-
 import os
 import ssl
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -34,8 +32,6 @@ from slackwater.reader.transport.receive_loop import current_loop, wait_aside
 from slackwater.reader.transport.stream_call import Call, Metadata, StreamCall
 from slackwater.timestamp import seconds_to_ms
 
-EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
-
 _log = structlog.get_logger("slackwater.reader")
 
 
@@ -47,14 +43,12 @@ class Current:
     """The credentials of an endpoint, as they are now.
 
     Attributes:
-        version: a number that grows with each change.
         files: the certificates of the authorities, the client's key, its certificate; None for
             none.
         of_google: adds tokens to calls; None without.
         of_channels: both, for grpcio; None for no TLS.
     """
 
-    version: int
     files: Files
     of_google: Credentials | None
     of_channels: grpc.ChannelCredentials | None
@@ -97,7 +91,7 @@ class ChannelCredentials:
 
     def _make(self, versions: tuple[tuple[int, ...], ...], last: Current | None) -> Current:
         try:
-            made = _current(self._endpoint, self._scopes, last.version + 1 if last else 1)
+            made = _current(self._endpoint, self._scopes)
         except (TlsFileError, GoogleAuthError) as error:
             if last is None:
                 raise
@@ -108,6 +102,20 @@ class ChannelCredentials:
             return last
         self._seen = versions
         return made
+
+
+@dataclass(slots=True)
+class _Opened:
+    """The ways to a server that were opened with the same credentials.
+
+    Attributes:
+        channel: None before the first single answer.
+        handles: requests of libcurl's that no call has.
+    """
+
+    current: Current
+    channel: grpc.Channel | None = None
+    handles: deque[pycurl.Curl] = field(default_factory=deque)
 
 
 _KEEPALIVE_S: Final = 120
@@ -132,14 +140,18 @@ class Channels:
     """
 
     def __init__(self, endpoint: Endpoint, scopes: Sequence[str] = SPANNER_SCOPES) -> None:
-        self._endpoint = endpoint
         self._target = endpoint.target
+        self._url = f"{'http' if endpoint.plaintext else 'https'}://{self._target}"
+        self._http_version = (
+            pycurl.CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE
+            if endpoint.plaintext
+            else pycurl.CURL_HTTP_VERSION_2
+        )
         self._credentials = ChannelCredentials(endpoint, scopes)
         self._lock = threading.Lock()
-        self._opened: tuple[int, grpc.Channel] | None = None
+        self._opened: _Opened | None = None
         # Another thread may be about to make a call on one of them.
         self._replaced: list[grpc.Channel] = []
-        self._handles: tuple[int, deque[pycurl.Curl]] = 0, deque()
         self._calls = WeakSet[StreamCall]()
 
     def channel(self) -> grpc.Channel:
@@ -149,17 +161,28 @@ class Channels:
             TlsFileError, GoogleAuthError: there are none.
         """
         with self._lock:
-            current = self._credentials.current()
-            if self._opened is None or self._opened[0] != current.version:
-                if self._opened is not None:
-                    self._replaced.append(self._opened[1])
-                channel = (
+            opened = self._present()
+            if opened.channel is None:
+                credentials = opened.current.of_channels
+                opened.channel = (
                     grpc.insecure_channel(self._target, options=_OPTIONS)
-                    if current.of_channels is None
-                    else grpc.secure_channel(self._target, current.of_channels, options=_OPTIONS)
+                    if credentials is None
+                    else grpc.secure_channel(self._target, credentials, options=_OPTIONS)
                 )
-                self._opened = current.version, channel
-            return self._opened[1]
+            return opened.channel
+
+    def _present(self) -> _Opened:
+        """Return what is opened with the present credentials. With the lock."""
+        current = self._credentials.current()
+        if self._opened is None or self._opened.current is not current:
+            self._replace()
+            self._opened = _Opened(current)
+        return self._opened
+
+    def _replace(self) -> None:
+        if self._opened is not None and self._opened.channel is not None:
+            self._replaced.append(self._opened.channel)
+        self._opened = None
 
     def start(
         self, method: str, request: bytes, metadata: Metadata, seconds_max: float | None = None
@@ -177,28 +200,27 @@ class Channels:
         Raises:
             TlsFileError, GoogleAuthError: there are no credentials.
         """
-        current = self._credentials.current()
+        with self._lock:
+            opened = self._present()
         headers = [*_HEADERS, *(f"{name}: {value}" for name, value in metadata)]
-        if (credentials := current.of_google) is not None:
+        if (credentials := opened.current.of_google) is not None:
             headers += (
                 token_headers(credentials)
                 if has_token(credentials)
                 else wait_aside(partial(token_headers, credentials))
             )
-        with self._lock:
-            if self._handles[0] != current.version:
-                self._handles = current.version, deque()
-            handles = self._handles[1]
-            handle = handles.pop() if handles else self._handle(current)
+        try:
+            handle = opened.handles.pop()
+        except IndexError:
+            handle = self._handle(opened.current)
         milliseconds = 0 if seconds_max is None else seconds_to_ms(seconds_max)
         if milliseconds:
             headers.append(f"grpc-timeout: {milliseconds}m")
         handle.setopt(pycurl.TIMEOUT_MS, milliseconds)
-        scheme = "http" if self._endpoint.plaintext else "https"
-        handle.setopt(pycurl.URL, f"{scheme}://{self._target}{method}")
+        handle.setopt(pycurl.URL, f"{self._url}{method}")
         handle.setopt(pycurl.HTTPHEADER, headers)
         handle.setopt(pycurl.POSTFIELDS, b"\0" + len(request).to_bytes(4, "big") + request)
-        call = StreamCall(handle, current_loop(), handles.append)
+        call = StreamCall(handle, current_loop(), opened.handles.append)
         with self._lock:
             self._calls.add(call)
         return call
@@ -206,12 +228,8 @@ class Channels:
     def _handle(self, current: Current) -> pycurl.Curl:
         """Return a request of libcurl's for the server, without what a call adds."""
         handle = pycurl.Curl()
-        is_plain = self._endpoint.plaintext
-        version = (
-            pycurl.CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE if is_plain else pycurl.CURL_HTTP_VERSION_2
-        )
         for option, value in (
-            (pycurl.HTTP_VERSION, version),
+            (pycurl.HTTP_VERSION, self._http_version),
             (pycurl.POST, 1),
             (pycurl.NOSIGNAL, 1),
             # Calls share a connection, though it is not there yet.
@@ -237,10 +255,8 @@ class Channels:
     def close(self) -> None:
         """Close them; running calls fail."""
         with self._lock:
-            channels = list(self._replaced)
-            if self._opened is not None:
-                channels.append(self._opened[1])
-            self._replaced, self._opened = [], None
+            self._replace()
+            channels, self._replaced = self._replaced, []
             for call in self._calls:
                 call.cancel()
         for channel in channels:
@@ -251,16 +267,16 @@ def _first_of(variables: Iterable[str]) -> str:
     return next(filter(None, map(os.environ.get, variables)), "")
 
 
-def _current(endpoint: Endpoint, scopes: Sequence[str], version: int) -> Current:
+def _current(endpoint: Endpoint, scopes: Sequence[str]) -> Current:
     if endpoint.plaintext:
-        return Current(version, (None, None, None), None, None)
+        return Current((None, None, None), None, None)
     files = _checked_files(endpoint)
     tls = grpc.ssl_channel_credentials(*files)
     if endpoint.anonymous:
-        return Current(version, files, None, tls)
+        return Current(files, None, tls)
     credentials = google_credentials(endpoint, scopes)
     both = grpc.composite_channel_credentials(tls, call_credentials(credentials))
-    return Current(version, files, credentials, both)
+    return Current(files, credentials, both)
 
 
 def _checked_files(endpoint: Endpoint) -> Files:

@@ -1,9 +1,8 @@
 """The connection to Spanner: channels, credentials, session, and two kinds of call.
 
-Partition queries and reads of rows go through a stub that leaves messages as bytes, because the
-client's result set costs ten times as much as decoding. Everything else goes through
-google-cloud-spanner's generated client. Both use the same channels and one multiplexed session,
-which needs no pool.
+Partition queries and reads of rows are streams, whose messages stay bytes: the client's result set
+costs ten times as much as decoding. Everything else goes through google-cloud-spanner's generated
+client. Both use one multiplexed session, which needs no pool.
 """
 
 import threading
@@ -37,10 +36,7 @@ from tenacity import (
 )
 
 from slackwater.reader.change_stream import ChangeStream
-from slackwater.reader.transport.channels import (
-    EXECUTE_STREAMING_SQL,
-    Channels,
-)
+from slackwater.reader.transport.channels import Channels
 from slackwater.reader.transport.grpc_errors import (
     CALL_ERRORS,
     is_retryable,
@@ -54,6 +50,7 @@ from slackwater.reader.transport.stream_call import Call, Metadata
 
 T = TypeVar("T")
 
+_EXECUTE_STREAMING_SQL: Final = "/google.spanner.v1.Spanner/ExecuteStreamingSql"
 _STREAMING_READ: Final = "/google.spanner.v1.Spanner/StreamingRead"
 _CALL_SECONDS_MAX: Final = 30.0
 # A multiplexed session lives for 28 days; Google recommends a new one every 7.
@@ -222,7 +219,7 @@ class Connection:
         return self._start(request)
 
     def _start(
-        self, request: Any, method: str = EXECUTE_STREAMING_SQL, seconds_max: float | None = None
+        self, request: Any, method: str = _EXECUTE_STREAMING_SQL, seconds_max: float | None = None
     ) -> Call:
         serialized, metadata = request.SerializeToString(), self._metadata(request)
         return self._channels.start(method, serialized, metadata, seconds_max)

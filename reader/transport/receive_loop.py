@@ -6,8 +6,6 @@ written as if it had a thread of its own. It is a greenlet: where it waits for m
 goes on with another whose messages have come.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -5,8 +5,6 @@ message, and a status in the trailers (gRPC's documentation, "gRPC over HTTP2").
 message by an operation of its own. Where a message holds one row, that is most of a record's cost.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -97,8 +97,8 @@ def _check_filter(settings: Settings, source: SourceHandle) -> str:
     check_shown_changes(settings, source)
     tables = watched_tables(source.connection, source.description.dialect)
     record_filter = filter_of(settings)
-    for wrong in globs_without_match(tables, record_filter):
-        raise SettingsError(wrong.message, wrong.hint)
+    if wrong := globs_without_match(tables, record_filter):
+        raise SettingsError(wrong[0].message, wrong[0].hint)
     passing = tables_to_read(tables, record_filter)
     return f"{len(passing)} of {len(tables)} watched tables"
 
