@@ -178,6 +178,11 @@ def records(tables: Sequence[str], keys: Sequence[int], minute: int) -> Iterator
             )
 
 
+def _frame(session: SparkSession, rows: Iterator[Record]) -> DataFrame:
+    """Return rows in Arrow, as the source hands them on; Spark need not make them of Python's."""
+    return session.createDataFrame(session.createDataFrame(list(rows), ddl()).toArrow())
+
+
 @contextmanager
 def _ways(
     session: SparkSession, file_format: str, tables: Sequence[str]
@@ -208,7 +213,7 @@ def measure_many(file_format: str, tables: int, rows: int, epochs: int) -> dict[
     session = _session(file_format)
     with _ways(session, file_format, names) as ways:
         for minute in range(_WARM_UP_EPOCHS + epochs):
-            changes = session.createDataFrame(list(records(names, range(rows), minute)), ddl())
+            changes = _frame(session, records(names, range(rows), minute))
             for name, way in ways.items():
                 seconds = way.write(changes)
                 if minute >= _WARM_UP_EPOCHS:
@@ -230,15 +235,14 @@ def measure_large(file_format: str, rows: int, epochs: int) -> dict[str, Any]:
     session = _session(file_format)
     with _ways(session, file_format, [LARGE_TABLE]) as ways:
         for name, way in ways.items():
-            first = session.createDataFrame(list(records([LARGE_TABLE], [0], 0)), ddl())
-            way.write(first)
+            way.write(_frame(session, records([LARGE_TABLE], [0], 0)))
             way.fill(rows)
             total = sum(way.bytes_written().values())
             for epoch in range(1, epochs + 1):
                 keys = [(epoch + n * _STRIDE) * _STRIDE % rows for n in range(_CHANGED_OF_LARGE)]
-                made = list(records([LARGE_TABLE], keys, epoch))
+                changes = _frame(session, records([LARGE_TABLE], keys, epoch))
                 before = way.bytes_written().keys()
-                spent.setdefault(name, []).append(way.write(session.createDataFrame(made, ddl())))
+                spent.setdefault(name, []).append(way.write(changes))
                 after = way.bytes_written()
                 new = sum(size for file, size in after.items() if file not in before)
                 written.setdefault(name, []).append(new)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 # The tables that are committed to at the same time.
 _TABLES_AT_ONCE: Final = 4
 # An epoch up to both is applied by the driver, if it can: of records, and of staged bytes.
-_SMALL_RECORDS_MAX: Final = 20_000
+_SMALL_RECORDS_MAX: Final = 100_000
 _SMALL_BYTES_MAX: Final = 32 << 20
 
 T = TypeVar("T", bound=ManagedTable)

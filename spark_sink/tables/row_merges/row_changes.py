@@ -5,7 +5,7 @@ The rules are those of sql.latest_changes, which expresses them in Spark SQL.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -45,8 +45,7 @@ class Mod:
     committed_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
+class RowChange(NamedTuple):
     """The effect of an epoch on a row.
 
     Attributes:

@@ -1,6 +1,6 @@
 """A small epoch on the driver, in Arrow: a job of Spark's would take too long for a few rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -122,8 +122,8 @@ class SmallEpoch:
         return latest_by_key(_mods(records))
 
 
-def _mods(records: pa.Table) -> list[Mod]:
-    """Return the mods of records in their order."""
+def _mods(records: pa.Table) -> Iterator[Mod]:
+    """Yield the mods of records in their order."""
     mods = _one(records.column("mods"))
     parents = pc.list_parent_indices(mods)
     of_mods = records.drop_columns(["mods", "column_types", "table_name"]).take(parents)
@@ -145,7 +145,7 @@ def _mods(records: pa.Table) -> list[Mod]:
         # As a number: to make a datetime of each takes as long as all the rest.
         in_order.column(_AT).cast(pa.int64()),
     )
-    return list(map(Mod, *(column.to_pylist() for column in columns)))
+    return map(Mod, *(column.to_pylist() for column in columns))
 
 
 def _texts(column_types: pa.ListArray) -> pa.Array:
