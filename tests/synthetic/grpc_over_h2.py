@@ -11,27 +11,33 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from typing import Any, Final, Self
 from urllib.parse import quote
 
 import grpc
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.events import (
-    DataReceived,
-    RequestReceived,
-    StreamEnded,
-    StreamReset,
-    WindowUpdated,
-)
-from h2.exceptions import ProtocolError, StreamClosedError
+from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
 
 # What a stream yields: messages that are ready, or the time to wait for, microseconds.
 Ready = list[bytes] | int
 Unary = Callable[[bytes], bytes]
 Stream = Callable[[bytes], Iterator[Ready]]
-_HEAD: Final = [(":status", "200"), ("content-type", "application/grpc")]
+
+# HTTP/2's frames (RFC 9113).
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_HEADER: Final = struct.Struct(">BHBBI")
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 3, 4, 6, 8, 9
+_ACK, _END_STREAM, _END_HEADERS, _PADDED, _PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
+_MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE, _MAX_FRAME_SIZE = 3, 4, 5
+_SETTING: Final = struct.Struct(">HI")
+_NUMBER: Final = struct.Struct(">I")
+# As many as Spanner's service allows.
+_STREAMS_MAX: Final = 100
+# Of requests, which are small.
+_ROOM: Final = 1 << 20
+# Then others have their turn.
+_TURN_BYTES: Final = 1 << 16
 
 
 class AbortError(Exception):
@@ -78,10 +84,6 @@ class GrpcServer:
 
     async def _end(self) -> None:
         self._server.close()
-        running = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
 
 
 class _Connection(asyncio.Protocol):
@@ -89,98 +91,258 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, server: GrpcServer) -> None:
         self._server = server
-        self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
-        self._methods: dict[int, str] = {}
-        self._bodies: dict[int, bytearray] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._room = asyncio.Event()
+        self._received = bytearray()
+        self._has_begun = False
+        self._taken = 0
+        self._headers = _RequestHeaders()
+        self._block = b""
+        self._calls: dict[int, _Call] = {}
+        self._out: list[bytes] = []
+        # What the client takes.
+        self.window = self.stream_window = 65_535
+        self.frame_max = 16_384
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self._h2.initiate_connection()
-        self._flush()
+        offered = {_MAX_CONCURRENT_STREAMS: _STREAMS_MAX, _INITIAL_WINDOW_SIZE: _ROOM}
+        self.send(_SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in offered.items()))
+        self.send(_WINDOW_UPDATE, 0, 0, _NUMBER.pack(_ROOM))
+        self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for task in self._tasks.values():
-            task.cancel()
+        for call in self._calls.values():
+            call.cancel()
+        self._calls.clear()
 
     def data_received(self, data: bytes) -> None:
+        received = self._received
+        received += data
+        at = 0
+        if not self._has_begun:
+            if len(received) < len(_PREFACE):
+                return
+            self._has_begun, at = True, len(_PREFACE)
         try:
-            events = self._h2.receive_data(data)
-        except ProtocolError:
+            while len(received) - at >= _HEADER.size:
+                high, low, kind, flags, number = _HEADER.unpack_from(received, at)
+                end = at + _HEADER.size + (high << 16) + low
+                if len(received) < end:
+                    break
+                payload = bytes(received[at + _HEADER.size : end])
+                at = end
+                self._handle(kind, flags, number, payload)
+        except HPACKError:
             self._transport.close()
             return
-        for event in events:
-            self._handle(event)
-        self._flush()
+        del received[:at]
+        self.flush()
 
-    def _handle(self, event: Any) -> None:
-        match event:
-            case RequestReceived():
-                headers: dict[Any, Any] = dict(event.headers)
-                self._methods[event.stream_id] = headers[":path"].rsplit("/", 1)[1]
-                self._bodies[event.stream_id] = bytearray()
-            case DataReceived():
-                self._bodies[event.stream_id] += event.data
-                self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-            case StreamEnded():
-                number = event.stream_id
-                task = asyncio.ensure_future(self._answer(number))
-                self._tasks[number] = task
-                task.add_done_callback(lambda _: self._tasks.pop(number, None))
-            case StreamReset() if event.stream_id in self._tasks:
-                self._tasks[event.stream_id].cancel()
-            case WindowUpdated():
-                self._room.set()
+    def _handle(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        if kind == _HEADERS:
+            payload = _without_padding(flags, payload)
+            self._block = payload[5:] if flags & _PRIORITY else payload
+        elif kind == _CONTINUATION:
+            self._block += payload
+        if kind in (_HEADERS, _CONTINUATION):
+            if flags & _END_HEADERS:
+                method = self._headers.method_of(self._block)
+                self._calls[number] = _Call(self, number, self._server, method)
+        elif kind == _DATA:
+            self._take(flags, number, payload)
+        elif kind == _RST_STREAM:
+            if (call := self._calls.pop(number, None)) is not None:
+                call.cancel()
+        elif kind == _SETTINGS and not flags & _ACK:
+            self._set(payload)
+        elif kind == _PING and not flags & _ACK:
+            self.send(_PING, _ACK, 0, payload)
+        elif kind == _WINDOW_UPDATE:
+            self._widen(number, *_NUMBER.unpack(payload))
 
-    async def _answer(self, number: int) -> None:
-        method, body = self._methods.pop(number), bytes(self._bodies.pop(number)[5:])
-        with suppress(StreamClosedError, ProtocolError):
-            self._h2.send_headers(number, _HEAD)
-            status, details = grpc.StatusCode.OK, ""
-            try:
-                if method in self._server.streams:
-                    await self._stream(number, self._server.streams[method](body))
-                elif method in self._server.unary:
-                    await self._send(number, _framed([self._server.unary[method](body)]))
-                else:
-                    status = grpc.StatusCode.UNIMPLEMENTED
-            except AbortError as error:
-                status, details = error.code, error.details
-            trailers = [("grpc-status", str(status.value[0])), ("grpc-message", quote(details))]
-            self._h2.send_headers(number, trailers, end_stream=True)
-            self._flush()
+    def _take(self, flags: int, number: int, payload: bytes) -> None:
+        self._taken += len(payload)
+        if self._taken >= _ROOM // 2:
+            self.send(_WINDOW_UPDATE, 0, 0, _NUMBER.pack(self._taken))
+            self._taken = 0
+        # It may have been given up.
+        if (call := self._calls.get(number)) is not None:
+            call.body += _without_padding(flags, payload)
+            if flags & _END_STREAM:
+                call.answer()
 
-    async def _stream(self, number: int, ready: Iterator[Ready]) -> None:
-        for item in ready:
-            if isinstance(item, int):
-                await asyncio.sleep(max(0.0, item / 1e6 - time.time()))
-            else:
-                await self._send(number, _framed(item))
+    def _set(self, payload: bytes) -> None:
+        for setting, value in _SETTING.iter_unpack(payload):
+            if setting == _INITIAL_WINDOW_SIZE:
+                for call in self._calls.values():
+                    call.window += value - self.stream_window
+                self.stream_window = value
+            elif setting == _MAX_FRAME_SIZE:
+                self.frame_max = value
+        self.send(_SETTINGS, _ACK, 0, b"")
+        self._go_on()
 
-    async def _send(self, number: int, data: bytes) -> None:
-        """Within the windows that the client has opened."""
-        at = 0
-        while at < len(data):
-            size = min(
-                self._h2.local_flow_control_window(number),
-                self._h2.max_outbound_frame_size,
-                len(data) - at,
-            )
+    def _widen(self, number: int, more: int) -> None:
+        if number == 0:
+            self.window += more
+            self._go_on()
+        elif (call := self._calls.get(number)) is not None:
+            call.window += more
+            call.go_on()
+
+    def _go_on(self) -> None:
+        for call in list(self._calls.values()):
+            call.go_on()
+
+    def send(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """Send a frame with the next flush()."""
+        size = len(payload)
+        self._out.append(_HEADER.pack(size >> 16, size & 0xFFFF, kind, flags, number))
+        self._out.append(payload)
+
+    def end(self, number: int, status: int, details: str) -> None:
+        """End a call."""
+        self._calls.pop(number, None)
+        self.send(_HEADERS, _END_HEADERS | _END_STREAM, number, _trailers(status, quote(details)))
+
+    def flush(self) -> None:
+        """Hand over what is to be sent."""
+        if self._out:
+            self._transport.write(b"".join(self._out))
+            self._out.clear()
+
+
+class _Call:
+    """One call, whose answer is sent within the windows that the client has opened.
+
+    Attributes:
+        body: the request as it comes.
+        window: how many bytes the client takes of this call.
+    """
+
+    def __init__(
+        self, connection: _Connection, number: int, server: GrpcServer, method: str
+    ) -> None:
+        self.body = bytearray()
+        self.window = connection.stream_window
+        self._connection = connection
+        self._number = number
+        self._server = server
+        self._method = method
+        self._ready: Iterator[Ready] = iter(())
+        self._left = b""
+        self._waits_for_room = False
+        self._next_turn: asyncio.Handle | None = None
+
+    def answer(self) -> None:
+        """Begin to answer: the request is there."""
+        self._connection.send(_HEADERS, _END_HEADERS, self._number, _head())
+        self._ready = self._answers(bytes(self.body[5:]))
+        self._advance()
+
+    def _answers(self, request: bytes) -> Iterator[Ready]:
+        if self._method in self._server.streams:
+            yield from self._server.streams[self._method](request)
+        elif self._method in self._server.unary:
+            yield [self._server.unary[self._method](request)]
+        else:
+            raise AbortError(grpc.StatusCode.UNIMPLEMENTED, "")
+
+    def go_on(self) -> None:
+        """Send more: there is room, or may be."""
+        if self._waits_for_room:
+            self._waits_for_room = False
+            self._advance()
+
+    def cancel(self) -> None:
+        """Answer no more."""
+        self._waits_for_room = False
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+
+    def _turn(self) -> None:
+        self._advance()
+        self._connection.flush()
+
+    def _advance(self) -> None:
+        """Send what is ready."""
+        loop, sent = asyncio.get_running_loop(), 0
+        try:
+            while True:
+                sent += self._send()
+                if self._left:
+                    self._waits_for_room = True
+                    return
+                if sent >= _TURN_BYTES:
+                    self._next_turn = loop.call_soon(self._turn)
+                    return
+                item = next(self._ready, None)
+                if item is None:
+                    self._connection.end(self._number, grpc.StatusCode.OK.value[0], "")
+                    return
+                if not isinstance(item, int):
+                    self._left = _framed(item)
+                elif (delay_s := item / 1e6 - time.time()) > 0:
+                    self._next_turn = loop.call_later(delay_s, self._turn)
+                    return
+        except AbortError as error:
+            self._connection.end(self._number, error.code.value[0], error.details)
+
+    def _send(self) -> int:
+        """Send what there is room for, and return how many bytes."""
+        connection, at = self._connection, 0
+        while at < len(self._left):
+            size = min(connection.window, self.window, connection.frame_max, len(self._left) - at)
             if size <= 0:
-                self._room.clear()
-                self._flush()
-                await self._room.wait()
-                continue
-            self._h2.send_data(number, data[at : at + size])
+                break
+            connection.send(_DATA, 0, self._number, self._left[at : at + size])
+            connection.window -= size
+            self.window -= size
             at += size
-        self._flush()
-        # Others have their turn.
-        await asyncio.sleep(0)
+        self._left = self._left[at:]
+        return at
 
-    def _flush(self) -> None:
-        if data := self._h2.data_to_send():
-            self._transport.write(data)
+
+class _RequestHeaders:
+    """The headers of a connection's requests; most requests have the same ones."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        # By their bytes, as long as the table that these point into is the same.
+        self._methods: dict[bytes, str] = {}
+
+    def method_of(self, block: bytes) -> str:
+        """Return the name of the method that is called."""
+        if block not in self._methods:
+            before = list(self._decoder.header_table.dynamic_entries)
+            headers = dict(self._decoder.decode(block, raw=True))
+            if before != list(self._decoder.header_table.dynamic_entries):
+                self._methods.clear()
+                return _method(headers)
+            self._methods[block] = _method(headers)
+        return self._methods[block]
+
+
+def _method(headers: dict[bytes, bytes]) -> str:
+    return headers[b":path"].decode().rpartition("/")[2]
+
+
+def _without_padding(flags: int, payload: bytes) -> bytes:
+    return payload[1 : len(payload) - payload[0]] if flags & _PADDED else payload
+
+
+@cache
+def _head() -> bytes:
+    return _block({":status": "200", "content-type": "application/grpc"})
+
+
+@lru_cache
+def _trailers(status: int, details: str) -> bytes:
+    return _block({"grpc-status": str(status), "grpc-message": details})
+
+
+def _block(headers: dict[str, str]) -> bytes:
+    """Return headers of which the client keeps none in its table."""
+    return bytes(Encoder().encode([NeverIndexedHeaderTuple(*pair) for pair in headers.items()]))
 
 
 def _framed(messages: list[bytes]) -> bytes:
