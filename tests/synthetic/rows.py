@@ -3,10 +3,9 @@
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 
-import numpy as np
-import numpy.typing as npt
 from google.protobuf.struct_pb2 import Value
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
@@ -104,39 +103,18 @@ class PatternRows:
         return self.first_us + index // self.per_transaction * self.every_us
 
     def encoded(self, first: int, end: int) -> Sequence[bytes]:
-        index = np.arange(first, end)
-        transaction, sequence = np.divmod(index, self.per_transaction)
-        is_last = sequence == self.per_transaction - 1
-        rows = np.empty((len(index), len(self._templates[True])), np.uint8)
-        for kind, template in self._templates.items():
-            chosen = is_last == kind
-            rows[chosen] = self._filled(
-                template, index[chosen], transaction[chosen], sequence[chosen]
-            )
-        width = rows.shape[1]
-        joined = rows.tobytes()
-        return [joined[i : i + width] for i in range(0, len(joined), width)]
+        return [self._encoded(index) for index in range(first, end)]
 
-    def _filled(
-        self,
-        template: bytes,
-        index: npt.NDArray[np.int64],
-        transaction: npt.NDArray[np.int64],
-        sequence: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.uint8]:
-        """Return a row of the template for each index."""
-        times = (self.first_us + transaction * self.every_us).astype("datetime64[us]")
-        stamps = np.datetime_as_string(times).astype("S26")
-        rows = np.repeat(np.frombuffer(template, np.uint8)[np.newaxis], len(index), axis=0)
-        for placeholder, texts in (
-            (_TIME[:26], stamps.view(np.uint8).reshape(-1, 26)),
-            (_TRANSACTION, _digits(self.number * 10**12 + transaction, 20)),
-            (_SEQUENCE, _digits(sequence, 8)),
-            (_KEY, _digits(index, 12)),
-        ):
-            at = template.index(placeholder.encode())
-            rows[:, at : at + texts.shape[1]] = texts
-        return rows
+    def _encoded(self, index: int) -> bytes:
+        transaction, sequence = divmod(index, self.per_transaction)
+        second, us = divmod(self.first_us + transaction * self.every_us, 1_000_000)
+        return self._templates[sequence == self.per_transaction - 1] % {
+            b"second": _second(second),
+            b"us": us,
+            b"transaction": self.number * 10**12 + transaction,
+            b"sequence": sequence,
+            b"key": index,
+        }
 
     @cached_property
     def _templates(self) -> dict[bool, bytes]:
@@ -148,7 +126,7 @@ class PatternRows:
         size = max(self.size_bytes - 4, *made.values())
         # A length of two bytes instead of one makes up for itself: both are padded alike.
         return {
-            is_last: self._encode("x" * (size - own), is_last=is_last)
+            is_last: _template(self._encode("x" * (size - own), is_last=is_last))
             for is_last, own in made.items()
         }
 
@@ -257,8 +235,20 @@ class ProtoPatternRows:
         return bytes(PartialResultSetPb(values=[proto_row(record)]).SerializeToString())
 
 
-def _digits(numbers: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
-    """Each number as a row of ASCII digits, with leading zeros."""
-    powers = np.array([10**i for i in range(min(width, 19) - 1, -1, -1)], np.int64)
-    digits = (numbers[:, np.newaxis] // powers % 10 + ord("0")).astype(np.uint8)
-    return np.pad(digits, ((0, 0), (width - digits.shape[1], 0)), constant_values=ord("0"))
+def _template(encoded: bytes) -> bytes:
+    """Return a record with places for numbers of the width of its own."""
+    made = encoded.replace(b"%", b"%%")
+    for text, place in (
+        (_TIME[:26], b"%(second)b.%(us)06d"),
+        (_TRANSACTION, b"%(transaction)020d"),
+        (_SEQUENCE, b"%(sequence)08d"),
+        (_KEY, b"%(key)012d"),
+    ):
+        made = made.replace(text.encode(), place, 1)
+    return made
+
+
+@lru_cache(maxsize=1_000)
+def _second(since_epoch: int) -> bytes:
+    """Return a time's text down to its seconds."""
+    return datetime.fromtimestamp(since_epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
