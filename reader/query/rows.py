@@ -7,9 +7,10 @@ follows from sums over the whole batch, which are made once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,13 @@ class _Batch:
         self.batch = batch
         self.commit_us: Ints = np.asarray(batch.column("commit_timestamp").cast(pa.int64()))
         self._begins = begins
+        self._columns: dict[str, pa.Array] = {}
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column, always the same object."""
+        if name not in self._columns:
+            self._columns[name] = self.batch.column(name)
+        return self._columns[name]
 
     @cached_property
     def falls(self) -> Ints:
@@ -182,11 +190,13 @@ class Rows:
 
     def keys(self) -> list[tuple[str, str]]:
         """Return server_transaction_id and record_sequence of the rows."""
-        columns = (
-            self._whole.batch.column(name).slice(self.begin, len(self)).to_pylist()
-            for name in ("server_transaction_id", "record_sequence")
-        )
-        return list(zip(*columns, strict=True))
+        return list(self.values("server_transaction_id", "record_sequence"))
+
+    def values(self, *names: str) -> Iterator[tuple[Any, ...]]:
+        """Return the values of some columns, row by row."""
+        # A column of the whole batch is not made anew for each part of it.
+        columns = (self._whole.column(name).slice(self.begin, len(self)) for name in names)
+        return zip(*(column.to_pylist() for column in columns), strict=True)
 
     def shared_transactions(self) -> Iterable[SharedTransaction] | None:
         """Return the transactions that other partitions have rows of, too.

@@ -93,9 +93,8 @@ def audit_rows(audit: PartitionAudit, rows: Rows) -> None:
 def _feed_each(audit: PartitionAudit, rows: Rows) -> None:
     if len(rows):
         times = us_to_ns(rows.commit_us).tolist()
-        numbers = rows.batch.select(AuditedRow._fields[3:]).to_pydict().values()
-        each = zip(times, rows.keys(), *numbers, strict=True)
-        audit.feed([AuditedRow(time_ns, *key, *of) for time_ns, key, *of in each])
+        each = zip(times, rows.values(*AuditedRow._fields[1:]), strict=True)
+        audit.feed([AuditedRow(time_ns, *values) for time_ns, values in each])
 
 
 def _feed_whole(audit: PartitionAudit, rows: Rows) -> bool:
