@@ -107,7 +107,7 @@ class DeliveryTracker:
         first_ns, last_ns = us_to_ns(int(times[0])), us_to_ns(int(times[-1]))
         if first_ns < self.progress.reopen_ns or not rows.is_in_order:
             raise DecodeError(f"partition {self._token}: records came out of commit order")
-        begin = int(np.searchsorted(times, times[-1]))
+        begin = int(times.searchsorted(times[-1]))
         self.progress.advance_to(last_ns, rows.part(begin, len(rows)).keys())
 
 

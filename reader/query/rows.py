@@ -206,7 +206,7 @@ class Rows:
             order of commit timestamp and record_sequence, each complete in the partition.
         """
         transactions = self._whole.transactions
-        first, after = np.searchsorted(transactions.starts, (self.begin, self.end))
+        first, after = transactions.starts.searchsorted((self.begin, self.end))
         is_whole = (
             transactions.broken[self.end] == transactions.broken[self.begin + 1]
             and transactions.is_last[self.end - 1]
@@ -216,7 +216,7 @@ class Rows:
         )
         if not is_whole:
             return None
-        begin, end = np.searchsorted(transactions.shared, (first, after))
+        begin, end = transactions.shared.searchsorted((first, after))
         return map(self._shared, transactions.shared[begin:end].tolist())
 
     def _shared(self, number: int) -> SharedTransaction:

@@ -7,6 +7,7 @@ quoted.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
@@ -47,6 +48,9 @@ PLACEMENTS: Final = {
     ),
     Dialect.POSTGRESQL: "SELECT placement_name, is_default FROM information_schema.placements",
 }
+
+# All queries of an epoch end at one time, and most begin at one.
+_time_text = lru_cache(format_rfc3339)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,8 @@ def partition_query(
     if end_timestamp_ns is not None and end_timestamp_ns < start_timestamp_ns:
         raise ValueError("a change stream query can't end before it starts")
     values = (
-        ("TIMESTAMP", format_rfc3339(start_timestamp_ns)),
-        ("TIMESTAMP", None if end_timestamp_ns is None else format_rfc3339(end_timestamp_ns)),
+        ("TIMESTAMP", _time_text(start_timestamp_ns)),
+        ("TIMESTAMP", None if end_timestamp_ns is None else _time_text(end_timestamp_ns)),
         ("STRING", partition_token),
         ("INT64", str(heartbeat_ms)),
     )

@@ -82,8 +82,8 @@ def audit_rows(audit: PartitionAudit, rows: Rows) -> None:
     times = rows.commit_us
     begin = 0
     if us_to_ns(int(times[0])) <= audit.commit_ns:
-        begin = int(np.searchsorted(times, ns_to_us(audit.commit_ns), side="right"))
-    end = max(begin, int(np.searchsorted(times, times[-1])))
+        begin = int(times.searchsorted(ns_to_us(audit.commit_ns), side="right"))
+    end = max(begin, int(times.searchsorted(times[-1])))
     _feed_each(audit, rows.part(0, begin))
     if begin < end and not _feed_whole(audit, rows.part(begin, end)):
         _feed_each(audit, rows.part(begin, end))
