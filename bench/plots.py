@@ -25,21 +25,6 @@ def draw(figures: Mapping[str, Any], into: Path) -> None:
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
         _save(axes, into / "memory.png")
-    if "partitions" in figures:
-        runs = [
-            run
-            for run in figures["partitions"]["runs"]
-            if not (run["churn"] or run.get("moves_per_second"))
-        ]
-        axes = _axes("idle partitions", "seconds an epoch, median")
-        for store in dict.fromkeys(run["store"] for run in runs):
-            mine = [run for run in runs if run["store"] == store]
-            counts = [run["partitions"] for run in mine]
-            seconds = [run["epoch_median_seconds"] for run in mine]
-            axes.plot(counts, seconds, marker="o", label=store)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        _save(axes, into / "partitions.png")
     if "freshness" in figures:
         axes = _axes("seconds from commit to readable", "share of the records")
         for run in figures["freshness"]["runs"]:
