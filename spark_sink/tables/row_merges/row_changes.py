@@ -45,6 +45,8 @@ class Mod:
     committed_us: int
 
 
+# An epoch has one for each row. The garbage collector lets go of a tuple with plain values; objects
+# it would visit again and again.
 class RowChange(NamedTuple):
     """The effect of an epoch on a row.
 

@@ -145,6 +145,7 @@ def _mods(records: pa.Table) -> Iterator[Mod]:
         # As a number: to make a datetime of each takes as long as all the rest.
         in_order.column(_AT).cast(pa.int64()),
     )
+    # One at a time: see RowChange.
     return map(Mod, *(column.to_pylist() for column in columns))
 
 
