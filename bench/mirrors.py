@@ -26,7 +26,6 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.figures import tell
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
-from slackwater.reader.schema import ddl
 from slackwater.spark_sink.output.application import application_of
 from slackwater.spark_sink.sinks.mirrors import Mirrors
 from slackwater.spark_sink.tables.delta import Delta
@@ -34,7 +33,7 @@ from slackwater.spark_sink.tables.iceberg import Iceberg
 from slackwater.spark_sink.tables.in_postgresql.database import Database
 from slackwater.spark_sink.tables.postgresql import Postgresql
 from slackwater.spark_sink.tables.table_format import TableFormat
-from tests.support.epoch_rows import START, Record, on_disk, record
+from tests.support.epoch_rows import START, Record, frame, on_disk, record
 from tests.support.merge_epochs import FoldedBySpark
 from tests.support.postgres import running_server
 from tests.support.read_tables import sql_name
@@ -178,11 +177,6 @@ def records(tables: Sequence[str], keys: Sequence[int], minute: int) -> Iterator
             )
 
 
-def _frame(session: SparkSession, rows: Iterator[Record]) -> DataFrame:
-    """Return rows in Arrow, as the source hands them on; Spark need not make them of Python's."""
-    return session.createDataFrame(session.createDataFrame(list(rows), ddl()).toArrow())
-
-
 @contextmanager
 def _ways(
     session: SparkSession, file_format: str, tables: Sequence[str]
@@ -213,7 +207,7 @@ def measure_many(file_format: str, tables: int, rows: int, epochs: int) -> dict[
     session = _session(file_format)
     with _ways(session, file_format, names) as ways:
         for minute in range(_WARM_UP_EPOCHS + epochs):
-            changes = _frame(session, records(names, range(rows), minute))
+            changes = frame(session, list(records(names, range(rows), minute)))
             for name, way in ways.items():
                 seconds = way.write(changes)
                 if minute >= _WARM_UP_EPOCHS:
@@ -235,12 +229,12 @@ def measure_large(file_format: str, rows: int, epochs: int) -> dict[str, Any]:
     session = _session(file_format)
     with _ways(session, file_format, [LARGE_TABLE]) as ways:
         for name, way in ways.items():
-            way.write(_frame(session, records([LARGE_TABLE], [0], 0)))
+            way.write(frame(session, list(records([LARGE_TABLE], [0], 0))))
             way.fill(rows)
             total = sum(way.bytes_written().values())
             for epoch in range(1, epochs + 1):
                 keys = [(epoch + n * _STRIDE) * _STRIDE % rows for n in range(_CHANGED_OF_LARGE)]
-                changes = _frame(session, records([LARGE_TABLE], keys, epoch))
+                changes = frame(session, list(records([LARGE_TABLE], keys, epoch)))
                 before = way.bytes_written().keys()
                 spent.setdefault(name, []).append(way.write(changes))
                 after = way.bytes_written()

@@ -223,7 +223,7 @@ class Rows:
         transactions = self._whole.transactions
         row = int(transactions.starts[number])
         return SharedTransaction(
-            self._whole.batch.column("server_transaction_id")[row].as_py(),
+            self._whole.column("server_transaction_id")[row].as_py(),
             int(self._whole.commit_us[row]),
             int(transactions.counts[number]),
             int(transactions.stated[number]),

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -230,12 +230,11 @@ class _Call:
         self._method = method
         self._ready: Iterator[Ready] = iter(())
         self._left = b""
-        self._waits_for_room = False
         self._next_turn: asyncio.Handle | None = None
 
     def answer(self) -> None:
         """Begin to answer: the request is there."""
-        self._connection.send(_HEADERS, _END_HEADERS, self._number, _head())
+        self._connection.send(_HEADERS, _END_HEADERS, self._number, _HEAD)
         self._ready = self._answers(bytes(self.body[5:]))
         self._advance()
 
@@ -249,13 +248,11 @@ class _Call:
 
     def go_on(self) -> None:
         """Send more: there is room, or may be."""
-        if self._waits_for_room:
-            self._waits_for_room = False
+        if self._left:
             self._advance()
 
     def cancel(self) -> None:
         """Answer no more."""
-        self._waits_for_room = False
         if self._next_turn is not None:
             self._next_turn.cancel()
 
@@ -270,7 +267,7 @@ class _Call:
             while True:
                 sent += self._send()
                 if self._left:
-                    self._waits_for_room = True
+                    # Until there is room.
                     return
                 if sent >= _TURN_BYTES:
                     self._next_turn = loop.call_soon(self._turn)
@@ -314,25 +311,17 @@ class _RequestHeaders:
         """Return the name of the method that is called."""
         if block not in self._methods:
             before = list(self._decoder.header_table.dynamic_entries)
-            headers = dict(self._decoder.decode(block, raw=True))
+            path = dict(self._decoder.decode(block, raw=True))[b":path"]
+            method = path.decode().rpartition("/")[2]
             if before != list(self._decoder.header_table.dynamic_entries):
                 self._methods.clear()
-                return _method(headers)
-            self._methods[block] = _method(headers)
+                return method
+            self._methods[block] = method
         return self._methods[block]
-
-
-def _method(headers: dict[bytes, bytes]) -> str:
-    return headers[b":path"].decode().rpartition("/")[2]
 
 
 def _without_padding(flags: int, payload: bytes) -> bytes:
     return payload[1 : len(payload) - payload[0]] if flags & _PADDED else payload
-
-
-@cache
-def _head() -> bytes:
-    return _block({":status": "200", "content-type": "application/grpc"})
 
 
 @lru_cache
@@ -343,6 +332,9 @@ def _trailers(status: int, details: str) -> bytes:
 def _block(headers: dict[str, str]) -> bytes:
     """Return headers of which the client keeps none in its table."""
     return bytes(Encoder().encode([NeverIndexedHeaderTuple(*pair) for pair in headers.items()]))
+
+
+_HEAD: Final = _block({":status": "200", "content-type": "application/grpc"})
 
 
 def _framed(messages: list[bytes]) -> bytes:
