@@ -8,6 +8,7 @@ from slackwater.reader.query.delivery_tracker import DeliveryTracker
 from slackwater.reader.query.rows import Rows
 from slackwater.reader.records import (
     ChangeRecord,
+    ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
     PartitionEndRecord,
@@ -47,6 +48,14 @@ def test_the_end_record_is_the_partitions_last() -> None:
             tracker.new_records([record])
     with pytest.raises(DecodeError, match="after the partition's end"):
         tracker.new_rows(rows(data(7_000, "2")))
+
+
+@pytest.mark.timeout(60)
+def test_the_first_partitions_of_a_large_database_take_time_as_their_number() -> None:
+    tracker = DeliveryTracker(None, 0)
+    first = [ChildPartitionsRecord(0, "0", ()) for _ in range(200_000)]
+    tracker.new_records(first)
+    assert tracker.ending_records == first
 
 
 def test_a_reopened_query_hands_on_what_is_new_by_record_and_by_column() -> None:
