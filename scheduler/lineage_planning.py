@@ -11,6 +11,7 @@ from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch import Cut, cut_of
 from slackwater.scheduler.lineage import PartitionState
 from slackwater.scheduler.plan import Task
+from slackwater.state.lineage_rows import count_unfinished
 from slackwater.state.models import Partition, PartitionKey, Plan
 from slackwater.state.plans import claims_of_plan, latest_plan
 from slackwater.state.positions import count_partitions
@@ -20,13 +21,23 @@ from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339
 _log = logging.getLogger(__name__)
 
 
-def roots_of(store: Store, plan: Plan) -> list[Partition]:
+def roots_of(
+    store: Store, plan: Plan, recorded: Sequence[Partition] | None = None
+) -> list[Partition]:
     """Return the partitions that a plan begins with.
 
     A plan that has to match an earlier one of its cut reads the same partitions from their starts.
     An attempt that was given up may have recorded others since; the next epoch reads those.
+
+    Args:
+        store: the metadata store.
+        plan: the plan.
+        recorded: the pipeline's partitions, if they were read just now. They are read again for a
+            plan that has to match one: that one may have been sealed since.
     """
-    partitions = lineage.lineage_at(store.partitions(plan.pipeline), plan.start_ns)
+    if recorded is None or plan.must_match_plan is not None:
+        recorded = store.partitions(plan.pipeline)
+    partitions = lineage.lineage_at(recorded, plan.start_ns)
     for token, parent in lineage.orphans(partitions, plan.start_ns):
         _log.warning(
             "pipeline %s: partition %s is not read yet: it waits for its parent partition %s,"
@@ -49,10 +60,10 @@ def claims_of(tasks: Iterable[Task], plan: Plan) -> list[tuple[PartitionKey, int
     ]
 
 
-def has_lineage_at(
+def recorded_at(
     store: Store, pipeline: str, watermark_ns: int, source: ChangeSource, *, generation: int | None
-) -> bool:
-    """Return True if the store has the partitions that can be read at a low watermark.
+) -> list[Partition] | None:
+    """Return a pipeline's partitions; None if they can't be read at a low watermark.
 
     Those of placements that were added since they were found are added to them here. At any time,
     some partition can be read.
@@ -64,12 +75,12 @@ def has_lineage_at(
     """
     partitions = store.partitions(pipeline)
     if not lineage.roots(partitions, Cut(watermark_ns, watermark_ns)):
-        return False
+        return None
     functions = source.read_functions
     lost = lineage.lost_functions(partitions, functions, watermark_ns)
     if OWN_FUNCTION in lost or (lost and set(functions) == {OWN_FUNCTION}):
         # per_placement_tvf was altered: other functions return the same records now.
-        return False
+        return None
     if lost:
         raise PlacementDroppedError(
             f"the change stream's read functions for {' and '.join(lost)} are gone, and with them"
@@ -89,7 +100,8 @@ def has_lineage_at(
         )
         alive = source.partitions_alive(watermark_ns, new)
         store.add_partitions(pipeline, alive, generation=generation)
-    return True
+        return store.partitions(pipeline)
+    return partitions
 
 
 def prune(
@@ -116,9 +128,8 @@ def prune(
 
 def count_alive(store: Store, pipeline: str, watermark_ns: int) -> int:
     """Return how many partitions a pipeline has at a low watermark, alive or waiting."""
-    partitions = store.partitions(pipeline)
-    by_state = count_by_state(store, pipeline, partitions, watermark_ns)
-    return by_state.total() - by_state[PartitionState.FINISHED]
+    unfinished = store.read(lambda c: count_unfinished(c, pipeline, watermark_ns))
+    return unfinished or count_partitions(store, pipeline) or 0
 
 
 def count_by_state(

@@ -8,7 +8,7 @@ from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch_planner import EpochPlanner
 from slackwater.scheduler.plan import Task, balance
 from slackwater.state.commit import restart_at
-from slackwater.state.models import Plan
+from slackwater.state.models import Partition, Plan
 from slackwater.state.plans import (
     begin_plan,
     has_failed_audit,
@@ -23,8 +23,12 @@ _log = logging.getLogger(__name__)
 class Planner(EpochPlanner[Task, ChangeSource]):
     """The planner of a pipeline that reads a change stream of Spanner's; see EpochPlanner."""
 
+    # As read for the epoch that is being planned: there may be many.
+    _recorded: list[Partition] | None = None
+
     def _begin_plan(self, start_ns: int, end_ns: int) -> tuple[str, list[Task]]:
         name = self._options.pipeline
+        recorded, self._recorded = self._recorded, None
         plan = Plan(
             uuid.uuid4().hex,
             name,
@@ -36,7 +40,7 @@ class Planner(EpochPlanner[Task, ChangeSource]):
         )
         tasks: list[Task] = []
         if start_ns < end_ns:
-            roots = lineage_planning.roots_of(self._store, plan)
+            roots = lineage_planning.roots_of(self._store, plan, recorded)
             tasks = balance(
                 plan, roots, partition_load(self._store, name), tasks_max=self._options.tasks_max
             )
@@ -52,15 +56,17 @@ class Planner(EpochPlanner[Task, ChangeSource]):
         partition mode are no longer the stream's.
         """
         name, pipeline = self._options.pipeline, self._store.pipeline(self._options.pipeline)
-        return (
-            pipeline is not None
-            and pipeline.partition_mode == self._source.partition_mode
-            and pipeline.low_watermark_ns is not None
-            and pipeline.low_watermark_ns - self._options.keep_ns <= watermark_ns
-            and lineage_planning.has_lineage_at(
-                self._store, name, watermark_ns, self._source, generation=self._options.generation
-            )
+        if (
+            pipeline is None
+            or pipeline.partition_mode != self._source.partition_mode
+            or pipeline.low_watermark_ns is None
+            or pipeline.low_watermark_ns - self._options.keep_ns > watermark_ns
+        ):
+            return False
+        self._recorded = lineage_planning.recorded_at(
+            self._store, name, watermark_ns, self._source, generation=self._options.generation
         )
+        return self._recorded is not None
 
     def _rediscover_partitions(self, watermark_ns: int) -> None:
         """Set a store that is older than the checkpoint to the checkpoint's low watermark.

@@ -37,6 +37,21 @@ def read_partitions(connection: sa.Connection, pipeline: str) -> list[Partition]
     )
 
 
+def count_unfinished(connection: sa.Connection, pipeline: str, watermark_ns: int) -> int:
+    """Return how many partitions are not finished at a low watermark, by lineage.is_finished().
+
+    There may be a hundred thousand, and this is asked after each epoch.
+    """
+    unfinished = sa.or_(
+        _P.end_timestamp_ns.is_(None),
+        _P.end_confirmed_in_epoch_ns.is_(None),
+        _P.end_timestamp_ns > watermark_ns,
+        _P.end_confirmed_in_epoch_ns >= watermark_ns,
+    )
+    count = sa.select(sa.func.count()).where(_P.pipeline == pipeline, unfinished)
+    return int(connection.execute(count).scalar_one())
+
+
 def assemble(facts: Iterable[Any], links: Iterable[Any]) -> list[Partition]:
     """Return partitions from rows of FACTS and of LINKS."""
     parents: dict[tuple[str, str], set[str]] = {}

@@ -6,9 +6,12 @@ from threading import Barrier
 
 import pytest
 
+from slackwater.scheduler.lineage import unfinished
+from slackwater.scheduler.lineage_planning import count_alive
 from slackwater.state.commit import commit_epoch, restart_at
 from slackwater.state.errors import ContradictionError, LeaseLostError, LineageMissingError
 from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.lineage_rows import add_partitions
 from slackwater.state.models import MoveCounts, Partition, Plan, TaskCounts
 from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
@@ -48,6 +51,20 @@ def test_a_token_may_be_two_partitions_of_two_functions(store: Store) -> None:
     assert since_ns(store) == 700
     store.remove_partitions("orders", [B.key], 600)
     assert since_ns(store) == 700
+
+
+def test_the_partitions_alive_are_those_that_the_rules_call_unfinished(store: Store) -> None:
+    times = (None, 500, 600, 700)
+    recorded = [
+        Partition(f"{ended}-{confirmed}", 500, frozenset(), ended, confirmed)
+        for ended in times
+        for confirmed in times
+        if ended or not confirmed
+    ]
+    store.write(lambda c: add_partitions(c, "orders", recorded))
+    for watermark_ns in (500, 600, 650, 700, 800):
+        alive = unfinished(store.partitions("orders"), watermark_ns)
+        assert count_alive(store, "orders", watermark_ns) == len(alive)
 
 
 def test_a_lineage_of_the_other_mode_replaces_it_and_is_replaced(store: Store) -> None:
