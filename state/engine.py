@@ -1,6 +1,7 @@
 """The engines of each kind of database, and the settings with which their transactions begin."""
 
 import errno
+import logging
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -134,6 +135,8 @@ def _server(url: URL) -> Engine:
         # A prepared statement is planned without its values: a list of tokens is then compared one
         # by one with every row, and 100 reads of 400 tokens took 16 s.
         arguments["prepare_threshold"] = None
+        # It warns of each collision, which the store's next attempt resolves.
+        logging.getLogger("psycopg").setLevel(logging.ERROR)
         if "connect_timeout" not in url.query:
             arguments["connect_timeout"] = _CONNECT_SECONDS
     engine = sa.create_engine(

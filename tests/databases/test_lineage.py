@@ -159,6 +159,16 @@ def test_tasks_that_claim_a_partition_at_the_same_moment_claim_it_once(store: St
     assert store.partitions("orders") == [A, B, ELSEWHERE, NEW]
 
 
+def test_a_collision_of_two_processes_is_tried_again_without_a_word(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As if A was recorded after the first attempt had read that it was not.
+    attempts = iter([[A, NEW], [NEW]])
+    store.write(lambda c: add_partitions(c, "orders", next(attempts)))
+    assert store.partitions("orders") == [A, B, ELSEWHERE, NEW]
+    assert not caplog.messages
+
+
 def test_the_moves_of_a_task_are_stored_with_its_counts(store: Store) -> None:
     begin_plan(store, PLAN, tasks=2)
     moves = (MoveCounts(0, 2, 1, 2**63 - 1), MoveCounts(10**9, 0, 1, 5))
