@@ -247,6 +247,15 @@ def test_a_command_loads_only_what_it_needs(tmp_path: Path) -> None:
     assert by_others.isdisjoint(SPARK)
 
 
+READER_MADE = (
+    "slackwater.scheduler.spark.data_source as spanner, slackwater.reader.schema as rows;"
+    "from pyspark.sql.types import LongType, StructField, StructType;"
+    "columns = StructType([StructField(name, LongType()) for name in rows.SCHEMA.names]);"
+    "names = dict.fromkeys(('project', 'instance', 'database', 'change_stream'), 'name');"
+    "spanner.SpannerChangesDataSource(names).streamReader(columns)"
+)
+
+
 @pytest.mark.parametrize(
     "steps",
     [
@@ -258,7 +267,7 @@ def test_a_command_loads_only_what_it_needs(tmp_path: Path) -> None:
                 CLIENTS,
             ),
             # Spark loads it in processes that read nothing, one after the other at each start.
-            ("slackwater.scheduler.spark.data_source", set(), CLIENTS),
+            (READER_MADE, set(), CLIENTS),
             ("pyspark_slackwater_bigtable", set(), CLIENTS),
             ("slackwater.scheduler.spark.stream_reader", CLIENTS, set()),
         ],

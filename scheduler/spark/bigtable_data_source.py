@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
@@ -12,6 +13,7 @@ from slackwater.reader.bigtable.records import schema_of
 from slackwater.reader.schema import ddl
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.options import BIGTABLE_FORMAT, from_option
+from slackwater.scheduler.spark.deferred_reader import DeferredReader
 from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
@@ -43,16 +45,9 @@ class BigtableChangesDataSource(DataSource):
         return ddl(schema_of(self._options.change_stream))
 
     @encoded_errors()
-    def streamReader(self, schema: StructType) -> BigtableChangesStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DeferredReader:  # noqa: N802
         """Return a reader for one streaming query."""
-        try:
-            from slackwater.scheduler.spark.bigtable_reader import BigtableChangesStreamReader
-        except ModuleNotFoundError as error:
-            raise OptionError(
-                f"{BIGTABLE_FORMAT} needs a package that is not installed: {error.name}.",
-                "pip install 'slackwater[bigtable]'",
-            ) from error
-        return BigtableChangesStreamReader(self._options, self.to_rows(schema))
+        return DeferredReader(partial(_stream_reader, self._options, self.to_rows(schema)))
 
     @encoded_errors()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
@@ -71,6 +66,17 @@ class BigtableChangesDataSource(DataSource):
         if schema.fieldNames() != schema_of(self._options.change_stream).names:
             raise OptionError(f"{BIGTABLE_FORMAT} has a fixed schema.", "Leave out .schema(...)")
         return None
+
+
+def _stream_reader(options: BigtableOptions, to_rows: ToRows | None) -> BigtableChangesStreamReader:
+    try:
+        from slackwater.scheduler.spark.bigtable_reader import BigtableChangesStreamReader
+    except ModuleNotFoundError as error:
+        raise OptionError(
+            f"{BIGTABLE_FORMAT} needs a package that is not installed: {error.name}.",
+            "pip install 'slackwater[bigtable]'",
+        ) from error
+    return BigtableChangesStreamReader(options, to_rows)
 
 
 def _parsed(options: dict[str, str]) -> BigtableOptions:

@@ -1,13 +1,14 @@
 """The Spark source: spark.readStream and spark.read, .format("spanner_changes").
 
 Its readers, stream_reader and batch_reader, are loaded only where a query reads. Spark asks for the
-source's name and schema in processes of their own, and loading Spanner's client in each of them
-would make a start two seconds longer.
+source's name, schema and reader in processes of their own, and loading Spanner's client in each of
+them would make a start two seconds longer.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -16,6 +17,7 @@ from pyspark.sql.types import StructType
 from slackwater.reader.schema import SCHEMA, ddl
 from slackwater.scheduler.errors import OptionError
 from slackwater.scheduler.options import SPANNER_FORMAT, StreamOptions, from_option
+from slackwater.scheduler.spark.deferred_reader import DeferredReader
 from slackwater.worker_errors import encoded_errors
 
 if TYPE_CHECKING:
@@ -52,11 +54,9 @@ class SpannerChangesDataSource(DataSource):
         return table_schema(self._options.change_stream, self._options.table)
 
     @encoded_errors()
-    def streamReader(self, schema: StructType) -> SpannerChangesStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DeferredReader:  # noqa: N802
         """Return a reader for one streaming query."""
-        from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
-
-        return SpannerChangesStreamReader(self._options, self.to_rows(schema))
+        return DeferredReader(partial(_stream_reader, self._options, self.to_rows(schema)))
 
     @encoded_errors()
     def reader(self, schema: StructType) -> SpannerChangesBatchReader:
@@ -78,6 +78,12 @@ class SpannerChangesDataSource(DataSource):
         from slackwater.scheduler.spark.typed_table import rows_of_table
 
         return rows_of_table(self._options.table, schema)
+
+
+def _stream_reader(options: StreamOptions, to_rows: ToRows | None) -> SpannerChangesStreamReader:
+    from slackwater.scheduler.spark.stream_reader import SpannerChangesStreamReader
+
+    return SpannerChangesStreamReader(options, to_rows)
 
 
 def _values(options: dict[str, str]) -> StreamOptions:

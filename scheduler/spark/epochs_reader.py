@@ -11,13 +11,13 @@ The offset {"low_watermark": null} stands before the first epoch.
 import functools
 import gc
 import sys
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 from zipimport import zipimporter
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from slackwater.scheduler.epoch import is_watermark
 from slackwater.scheduler.epoch_planner import EpochPlanner
@@ -28,22 +28,14 @@ from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339, parse_rfc3339
 from slackwater.worker_errors import encoded_errors
 
-try:  # Spark 4.2 has it, 4.1 does not.
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _AvailableNow
-except ImportError:
-
-    class _AvailableNow:  # type: ignore[no-redef]
-        """Spark 4.1 offers Python sources no AvailableNow."""
-
-
 Offset = dict[str, Any]
 # From the batches of a task's records to those of the query's rows.
 ToRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 T = TypeVar("T")
 
 
-class EpochsReader(DataSourceStreamReader, _AvailableNow, Generic[T]):  # type: ignore[misc]
-    """Epochs as micro-batches; its methods are called by Spark. A plan's tasks are of type T.
+class EpochsReader(ABC, Generic[T]):
+    """Epochs as micro-batches: what a DeferredReader does. A plan's tasks are of type T.
 
     Args:
         options: the query's.
@@ -75,16 +67,11 @@ class EpochsReader(DataSourceStreamReader, _AvailableNow, Generic[T]):  # type: 
         return self._offset(None)
 
     @encoded_errors()
-    def latestOffset(  # noqa: N802
-        self,
-        start: Offset | None = None,
-        limit: object = None,  # noqa: ARG002 - Spark 4.2 hands it over
-    ) -> Offset:
+    def latestOffset(self, start: Offset | None = None) -> Offset:  # noqa: N802
         """Return the offset at which the next epoch ends.
 
         Args:
             start: the offset at which it starts; Spark 4.1 does not pass it.
-            limit: a read limit of Spark's; epochs are bounded by max_span instead.
         """
         if start is not None:
             self._go_on_after(start)
@@ -140,9 +127,6 @@ class EpochsReader(DataSourceStreamReader, _AvailableNow, Generic[T]):  # type: 
         watermark_ns = self._watermark_ns(end)
         if watermark_ns is not None:
             self._planning().commit(watermark_ns)
-
-    def stop(self) -> None:
-        """Do nothing: connections end with their process."""
 
     def _go_on_after(self, offset: Offset) -> None:
         """Prepare to go on after an offset of the checkpoint, which may be another process's."""

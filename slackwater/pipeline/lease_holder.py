@@ -36,7 +36,8 @@ _log = structlog.get_logger("slackwater.pipeline.lease_holder")
 # The renewals in a lease's duration: one lost renewal does no harm.
 _RENEWALS: Final = 4
 _OWNER: Final = re.compile(r".* pid (?P<pid>\d+) \((?P<namespace>\S+) \w+\)")
-_LOOK_S: Final = 0.5
+_LOOK_S: Final = 0.25
+_SOON_S: Final = 0.02
 _OF_THIS_PROCESS: Final[set[str]] = set()
 
 
@@ -151,7 +152,6 @@ class LeaseHolder:
                 again.
         """
         is_logged = False
-        pause_s = min(_LOOK_S, self._duration_s / _RENEWALS)
         while not until():
             try:
                 last, observation = self._observation, self.observe()
@@ -176,8 +176,13 @@ class LeaseHolder:
                     is_logged = True
                     _log.info("standing by", pipeline=self._pipeline, owner=observation.lease.owner)
                     while_waiting()
-            time.sleep(pause_s)
+            time.sleep(self._pause_s(observation))
         return False
+
+    def _pause_s(self, observation: LeaseObservation) -> float:
+        """Return the seconds after which to look again: once the lease is over, at the latest."""
+        left_s = observation.since_s + self._duration_s - time.monotonic()
+        return min(_LOOK_S, self._duration_s / _RENEWALS, max(left_s, _SOON_S))
 
     def _is_free(self, observation: LeaseObservation) -> bool:
         now_s = time.monotonic()

@@ -54,7 +54,7 @@ from slackwater.pipeline.spark.session import is_local_master, session_for_pipel
 from slackwater.pipeline.spark.shared import RunningSpark, SharedSpark
 from slackwater.pipeline.spark.sink_needs import all_jars
 from slackwater.pipeline.spark.task_writing import task_writer_options
-from slackwater.pipeline.spark.warm_up import warm_up
+from slackwater.pipeline.spark.warm_up import keep_warm, warm_up
 from slackwater.pipeline.transitions import Action, Event
 from slackwater.reader.errors import StartTooOldError
 from slackwater.scheduler.epoch import watermark_for_end
@@ -123,6 +123,7 @@ class PipelineSupervisor:
         self._running: RunningSpark | None = None
         self._spark: SparkSession | None = None
         self._stands_by = False
+        self._is_needed = threading.Event()
         self._mode = options.mode(stands_by=settings.lease.when_taken == "wait")
         if not options.stays:
             # Everything that can be refused is refused before anything is written.
@@ -240,6 +241,7 @@ class PipelineSupervisor:
         return None if self._running is None else self._running.loss()
 
     def _stand_by(self) -> None:
+        self._is_needed.clear()
         threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
 
     def _warm_up(self) -> None:
@@ -249,9 +251,12 @@ class PipelineSupervisor:
         finally:
             # Earlier, an update would end the owner while Spark here waits for its executors.
             self._stands_by = True
+        if self._spark is not None:
+            keep_warm(self._spark, self._is_needed)
 
     def _start_watched(self, lifecycle: Lifecycle, loop: RunLoop) -> Action:
         """Do what _start() does; end Spark if there is no progress."""
+        self._is_needed.set()
         session, running = self._spark, self._running
         assert session is not None and running is not None  # noqa: S101, PT018 - taken before
         signs = ProgressSigns(

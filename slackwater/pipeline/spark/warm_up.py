@@ -1,13 +1,15 @@
 """The warm-up of a standby's Spark before it is needed.
 
-A JVM loads classes and compiles what runs often; the first epoch of a new process takes seconds.
-A standby has the time beforehand: it runs a small streaming query over a source of the same kind as
-the real one, and writes its rows to a temporary folder.
+A JVM loads classes and compiles what runs often, and Python workers load modules; the first epoch
+of a new process takes seconds. A standby has the time beforehand: it runs a small streaming query
+over a source of the same kind as the real one, and writes its rows to a temporary folder. Then it
+keeps the workers, which Spark ends once they are idle for a minute.
 """
 
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from slackwater.reader.schema import SCHEMA, ddl
+from slackwater.spark_sink.java import map_in_arrow
 
 _log = structlog.get_logger("slackwater.pipeline.spark.warm_up")
 
@@ -26,6 +29,7 @@ _EPOCHS: Final = 8
 # On a cluster the executors may have to be waited for.
 _SECONDS_MAX: Final = 300.0
 _TASKS: Final = "tasks"
+_KEEP_EVERY_S: Final = 30.0
 
 
 class WarmUpSource(DataSource):
@@ -69,6 +73,13 @@ class _WarmUpReader(DataSourceStreamReader):
         yield pa.RecordBatch.from_pylist([{"commit_timestamp": 0}], schema=SCHEMA)
 
 
+def _written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    # The modules that the tasks load that write an epoch's files.
+    import slackwater.spark_sink.output.file_writer  # noqa: F401
+
+    yield from batches
+
+
 def warm_up(spark: SparkSession) -> None:
     """Run the query for some epochs, in minutes at most; a failure is only logged."""
     with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
@@ -76,7 +87,7 @@ def warm_up(spark: SparkSession) -> None:
         def write(batch: DataFrame, number: int) -> None:
             # Either way epochs come: as records, or as what tasks hand on.
             batch.write.parquet(f"{folder}/{number}")
-            batch.toArrow()
+            map_in_arrow(batch, _written, batch.schema).toArrow()
 
         try:
             spark.dataSource.register(WarmUpSource)
@@ -96,3 +107,13 @@ def warm_up(spark: SparkSession) -> None:
             query.stop()
         except PySparkException as error:
             _log.warning("not warmed up", error=type(error).__name__)
+
+
+def keep_warm(spark: SparkSession, is_over: threading.Event) -> None:
+    """Keep the Python workers until they are needed, or can't be kept; that is only logged."""
+    tasks = spark.sparkContext.defaultParallelism
+    try:
+        while not is_over.wait(_KEEP_EVERY_S):
+            map_in_arrow(spark.range(0, tasks, 1, tasks), _written, "id long").toArrow()
+    except PySparkException as error:
+        _log.warning("not kept warm", error=type(error).__name__)

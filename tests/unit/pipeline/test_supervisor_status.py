@@ -30,6 +30,7 @@ def supervisor_with(master: str, registered: int | Exception, **lease: bool) -> 
         "lease": SimpleNamespace(is_held=lease.get("is_held", False)),
         "_spark": SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context)),
         "_stands_by": True,
+        "_is_needed": threading.Event(),
     }
     for name, value in fields.items():
         setattr(supervisor, name, cast(Any, value))
@@ -77,6 +78,7 @@ def test_a_standby_says_so_when_its_spark_is_warm(
             raise Py4JNetworkError("no answer")
 
     monkeypatch.setattr("slackwater.pipeline.supervisor.warm_up", warm_up)
+    monkeypatch.setattr("slackwater.pipeline.supervisor.keep_warm", lambda *_: None)
     # Expected, and nothing that a test run should warn of.
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     supervisor = supervisor_with(K8S, 1)
