@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import structlog
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -115,5 +116,5 @@ def keep_warm(spark: SparkSession, is_over: threading.Event) -> None:
     try:
         while not is_over.wait(_KEEP_EVERY_S):
             map_in_arrow(spark.range(0, tasks, 1, tasks), _written, "id long").toArrow()
-    except PySparkException as error:
+    except (PySparkException, Py4JError, OSError) as error:
         _log.warning("not kept warm", error=type(error).__name__)
