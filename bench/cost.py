@@ -103,9 +103,8 @@ def measure(case: Case, seconds: float) -> Spent:
     with ExitStack() as stack:
         host = stack.enter_context(synthetic_process(load.script(start_us)))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        settings = service_settings(
-            folder, synthetic_stream(host), start_us * 1_000, epoch={"tasks": case.tasks}
-        )
+        settings = service_settings(folder, synthetic_stream(host), start_us * 1_000)
+        settings["spark"]["master"] = f"local[{case.tasks},4]"
         service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
         service.start()
         stack.callback(service.kill)
