@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.struct_pb2 import Value
 
 from slackwater.reader.decode.googlesql_columns import Span, strings
+from slackwater.reader.decode.json_strings import string_literals
 from slackwater.reader.decode.proto_records import json_value
 from slackwater.reader.decode.protobuf_cursor import LEN, VARINT, Cursors, Flags, Ints, tag
 from slackwater.reader.decode.row_spans import RowSpans
@@ -39,8 +40,6 @@ _STRUCT, _LIST = tag(5, LEN), tag(6, LEN)
 _IN_STEP_MIN: Final = 16
 # After a member that is not its object's last, and after one that is.
 _ENDS: Final = pa.array(["", "}"])
-# The characters that JSON writes with an escape.
-_ESCAPED: Final = '[\x00-\x1f"\\\\]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,24 +317,7 @@ def _string_literals(
     is_good[owner[cells.mod[~at.is_good]]] = False
     begin = np.where(at.is_good, begin, cells.begin)
     texts = strings(pa.py_buffer(rows.joined), begin, np.where(at.is_good, end, cells.begin))
-    if not _has_escapes(texts):
-        return '"', texts, '"'
-    # Before a text that is not UTF-8 is searched: it raises a ValueError.
-    texts.validate(full=True)
-    quoted = pc.binary_join_element_wise('"', texts, '"', "")
-    is_escaped = pc.match_substring_regex(texts, _ESCAPED)
-    escaped = [orjson.dumps(text).decode() for text in texts.filter(is_escaped).to_pylist()]
-    return (pc.replace_with_mask(quoted, is_escaped, pa.array(escaped, pa.string())),)
-
-
-def _has_escapes(texts: pa.Array) -> bool:
-    """Return whether JSON writes any of these texts with an escape, which is rare."""
-    _, _, data = texts.buffers()
-    if not data:
-        return False
-    characters = np.frombuffer(data, np.uint8)
-    is_special = (characters == ord('"')).any() or (characters == ord("\\")).any()
-    return bool(is_special or characters.min() < ord(" "))
+    return string_literals(texts)
 
 
 def _other_literals(rows: RowSpans, cells: _Cells, owner: Ints, is_good: Flags) -> pa.Array:
