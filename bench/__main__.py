@@ -70,7 +70,11 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
         ],
         "continuous": [(continuous.compare, (load, 30)) for load in _OPEN_QUERIES],
         "freshness": [
-            (freshness.measure, (60, 20, kind)) for kind in ("parquet", "delta", "postgresql")
+            (freshness.measure, (60, 20, file_format, kind))
+            for file_format, kind in (
+                *(("parquet", "changelog"), ("delta", "changelog"), ("delta", "changelogs")),
+                *(("delta", "mirror"), ("postgresql", "mirror")),
+            )
         ],
         "kafka_delivery": [(kafka_delivery.measure, (10, 30))],
         "read_cpu": [(read_cpu.measure, (20_000, 3))],

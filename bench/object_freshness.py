@@ -3,24 +3,30 @@
 The store is a stand-in in this process, whose answers come some milliseconds later than they could.
 All else is as in bench.freshness.
 
-    python -m bench.object_freshness [--store s3|gs|az] [--format parquet|delta] [--delay-ms 30]
+    python -m bench.object_freshness [--store s3|gs|az] [--format parquet|delta] [--kind mirror]
+        [--delay-ms 30]
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-
-from bench.freshness import WARM_UP_SECONDS, percentile, stage_seconds
+from bench.freshness import (
+    KINDS,
+    WARM_UP_SECONDS,
+    ages,
+    commits_of,
+    logged_watermark_s,
+    percentile,
+    stage_seconds,
+)
 from bench.service import service_settings
 from slackwater.demo.load import Load
 from slackwater.demo.service import Service
@@ -29,10 +35,10 @@ from slackwater.reader.transport.connection import Connection
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
 from tests.support.emulators import own_database
-from tests.support.object_stores import BUCKET, STORES, ServedStore, nothing
+from tests.support.object_stores import STORES, ServedStore, nothing
 
 _OUTPUT: Final = "out"
-_LOG: Final = f"{_OUTPUT}/_delta_log/"
+_LOG: Final = f"{_OUTPUT}/_watermarks/"
 
 
 @dataclass
@@ -59,32 +65,19 @@ class SlowStore:
         if method == "PUT":
             self.put_s.setdefault(name, time.time())
 
-    def files(self, file_format: str) -> Iterator[tuple[str, float]]:
-        """Yield the names of the output's files, each with the time at which it was readable."""
-        if file_format == "parquet":
-            names = [name for name in self.put_s if name.startswith(f"{_OUTPUT}/epoch=")]
-            yield from ((name, self.put_s[name]) for name in names)
-            return
-        for name, put_s in self.put_s.items():
-            if name.startswith(_LOG) and name.endswith(".json"):
-                with self.store.files().open_input_stream(f"{BUCKET}/{name}") as entry:
-                    actions = [json.loads(line) for line in entry.read().splitlines()]
-                added = [action["add"]["path"] for action in actions if "add" in action]
-                yield from ((f"{_OUTPUT}/{path}", put_s) for path in added)
-
-    def freshness(self, file_format: str, committed_from: float) -> list[float]:
-        """Return the age of each record in seconds when it was readable, sorted."""
-        ages = []
-        for name, put_s in self.files(file_format):
-            path = f"{BUCKET}/{name}"
-            table = pq.read_table(path, columns=["commit_timestamp"], filesystem=self.store.files())
-            committed = (stamp.timestamp() for stamp in table.column(0).to_pylist())
-            ages += [put_s - at for at in committed if at >= committed_from]
-        return sorted(ages)
+    def looks(self) -> list[tuple[float, float]]:
+        """Return each low watermark with the time at which it was there, in seconds since 1970."""
+        found = [
+            (at, put_s)
+            for name, put_s in self.put_s.items()
+            if name.startswith(_LOG)
+            and (at := logged_watermark_s([name.removeprefix(_LOG)])) is not None
+        ]
+        return sorted(found)
 
 
 def measure(
-    store_name: str, file_format: str, delay_s: float, seconds: int, rate: float
+    store_name: str, file_format: str, kind: str, delay_s: float, seconds: int, rate: float
 ) -> dict[str, Any]:
     """Measure the freshness of records written after a warm-up, and the requests of an epoch."""
     with (
@@ -98,6 +91,7 @@ def measure(
         start_ns = connection.strong_read_timestamp_ns()
         settings = service_settings(folder, stream, start_ns)
         settings["sink"] = {
+            "kind": kind,
             "format": file_format,
             "path": f"{store.path}/{_OUTPUT}",
             "storage_options": store.options,
@@ -111,10 +105,11 @@ def measure(
         load.run(transactions_per_second=rate, seconds=seconds)
         asked = Counter(method for method, _ in store.requests[requests:])
         to_s = time.time()
-        service.wait_for_watermark(connection.strong_read_timestamp_ns(), seconds_max=180)
+        end_ns = connection.strong_read_timestamp_ns()
+        service.wait_for_watermark(end_ns, seconds_max=180)
         service.drain()
         store.before = store.after = nothing
-        fresh = slow.freshness(file_format, from_s)
+        fresh = ages(slow.looks(), commits_of(stream, from_s, end_ns))
         epochs_store = Store.open(settings["state"]["url"], migrate=False)
         epochs = [
             epoch.seconds
@@ -126,6 +121,7 @@ def measure(
     return {
         "store": store_name,
         "format": file_format,
+        "kind": kind,
         "delay_seconds": delay_s,
         "records": len(fresh),
         "median_seconds": statistics.median(fresh),
@@ -147,15 +143,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", choices=tuple(STORES), default="s3")
     parser.add_argument("--format", choices=("parquet", "delta"), default="parquet")
+    parser.add_argument("--kind", choices=KINDS, default="changelog")
     parser.add_argument("--delay-ms", type=float, default=30)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--rate", type=float, default=20)
     options = parser.parse_args()
     delay_s = options.delay_ms / 1e3
-    figures = measure(options.store, options.format, delay_s, options.seconds, options.rate)
+    figures = measure(
+        options.store, options.format, options.kind, delay_s, options.seconds, options.rate
+    )
     print(
-        f"{options.format} in {options.store}, {options.delay_ms:g} ms a request: freshness of"
-        f" {figures['records']} records: median {figures['median_seconds']:.3f} s, p99"
+        f"{options.kind} in {options.format} in {options.store}, {options.delay_ms:g} ms a request:"
+        f" freshness of {figures['records']} records: median {figures['median_seconds']:.3f} s, p99"
         f" {figures['p99_seconds']:.3f} s, worst {figures['worst_seconds']:.3f} s"
     )
     print(f"{figures['epochs']} epochs, median {figures['epoch_median_seconds']:.3f} s, of which")

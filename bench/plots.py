@@ -28,7 +28,8 @@ def draw(figures: Mapping[str, Any], into: Path) -> None:
     if "freshness" in figures:
         axes = _axes("seconds from commit to readable", "share of the records")
         for run in figures["freshness"]["runs"]:
-            axes.plot(run["percentiles_seconds"], _shares(run), label=run["format"])
+            label = f"{run['format']}, {run['kind']}"
+            axes.plot(run["percentiles_seconds"], _shares(run), label=label)
         axes.set_xlim(left=0)
         _save(axes, into / "freshness.png")
 
