@@ -3,10 +3,12 @@
 Datastream's documentation names these as the limits beyond which it may fall behind. A synthetic
 server sends one row a message in real time, while some partitions split and others merge. The
 service reads them live. Each epoch has to have exactly the records that the server has between its
-ends; then it is removed, since an hour of them fills a disk.
+ends; then it is removed, since an hour of them fills a disk. With executors, of one core each, the
+tasks run in a standalone cluster, and the service's CPU is that of the driver.
 
     python -m bench.ceiling [--minutes 60] [--partitions 10000] [--records 60000] [--churn 100]
-        [--format delta] [--reading continuous] [--into docs/performance] [--json FILE]
+        [--executors 2] [--every 10s] [--format delta] [--reading continuous]
+        [--into docs/performance] [--json FILE]
 """
 
 import argparse
@@ -37,6 +39,7 @@ from slackwater.scheduler.read_options import Reading
 from slackwater.state.epochs import last_epochs
 from slackwater.state.models import Epoch
 from slackwater.state.store import Store
+from tests.support.clusters import Cluster
 from tests.support.reader_processes import readers
 from tests.synthetic.rows import PatternRows
 from tests.synthetic.script import Script, ScriptedPartition
@@ -128,6 +131,7 @@ class Watch:
     folder: Path
     server: psutil.Process
     file_format: str
+    cluster: Cluster | None
     samples: list[dict[str, float]] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -177,26 +181,33 @@ class Watch:
             return int(DeltaTable(path).count())
         return sum(pq.read_metadata(file).num_rows for file in path.glob("epoch=*/*.parquet"))
 
-    def _tree(self) -> list[psutil.Process]:
-        service = psutil.Process(self.service.pid)
-        return [service, *service.children(recursive=True)]
-
     def _cpu(self) -> dict[str, float]:
         reading = readers()
-        others = [process for process in self._tree() if process not in reading]
-        return {
+        service = tree(psutil.Process(self.service.pid))
+        others = [process for process in service if process not in reading]
+        cpu = {
             "service": sum(map(cpu_s, [*others, *reading])),
             "server": cpu_s(self.server),
         }
+        if self.cluster is not None:
+            # The first one is the master.
+            trees = [tree(psutil.Process(worker.pid)) for worker in self.cluster.processes[1:]]
+            cpu["executors"] = sum(cpu_s(process) for of_one in trees for process in of_one)
+        return cpu
 
     def _bytes(self) -> int:
         total = 0
-        for process in self._tree():
+        for process in tree(psutil.Process(self.service.pid)):
             try:
                 total += process.memory_full_info().pss
             except psutil.Error:
                 continue
         return total
+
+
+def tree(process: psutil.Process) -> list[psutil.Process]:
+    """Return a process and those that it has started."""
+    return [process, *process.children(recursive=True)]
 
 
 def freshness(epochs: Sequence[Epoch], *, parts: int = 20) -> list[float]:
@@ -213,7 +224,9 @@ def freshness(epochs: Sequence[Epoch], *, parts: int = 20) -> list[float]:
     return sorted(seconds)
 
 
-def measure(load: Load, file_format: str, reading: Reading, into: Path | None) -> dict[str, Any]:
+def measure(
+    load: Load, file_format: str, epoch: Mapping[str, Any], executors: int, into: Path | None
+) -> dict[str, Any]:
     """Run the load, and return the figures after the warm-up."""
     start_us = time.time_ns() // 1_000 + 2_000_000
     script = load.script(start_us)
@@ -226,26 +239,34 @@ def measure(load: Load, file_format: str, reading: Reading, into: Path | None) -
             folder,
             stream,
             start_us * 1_000,
-            epoch=epoch_settings(reading),
+            epoch=epoch,
             file_format=file_format,
         )
+        cluster = None
+        if executors:
+            cluster = Cluster(folder)
+            stack.callback(cluster.stop)
+            for _ in range(executors):
+                cluster.add_worker()
+            cluster.wait_for_workers(executors)
+            settings["spark"] = {"master": cluster.master, "conf": cluster.conf}
         service = Service(settings, folder, os.environ | {"SPANNER_EMULATOR_HOST": host})
         time.sleep(max(0.0, start_us / 1e6 - time.time()))
         service.start()
         stack.callback(service.kill)
         service.wait_for_watermark(start_us * 1_000, seconds_max=120)
-        watch = Watch(service, script, folder, server, file_format)
+        watch = Watch(service, script, folder, server, file_format, cluster)
         watch.run(load.seconds - 30, into)
         service.drain()
         rows = watch.rows_left()
-    return figures_of(watch, load, rows) | {"format": file_format, "reading": reading.value}
+    return figures_of(watch, load, rows) | {"format": file_format, "epoch": epoch}
 
 
-def epoch_settings(reading: Reading) -> dict[str, Any]:
+def epoch_settings(reading: Reading, every: str) -> dict[str, Any]:
     """Return the settings of epochs that a user with so many partitions would have."""
     if reading is Reading.BOUNDED:
-        return {}
-    return {"reading": reading.value, "heartbeat": "2s", "reader_memory": 1_024}
+        return {"trigger": every}
+    return {"trigger": every, "reading": reading.value, "heartbeat": "2s", "reader_memory": 1_024}
 
 
 def figures_of(watch: Watch, load: Load, rows: int) -> dict[str, Any]:
@@ -269,8 +290,7 @@ def figures_of(watch: Watch, load: Load, rows: int) -> dict[str, Any]:
         "freshness_p99_seconds": round(percentile(fresh, 0.99), 2),
         "epoch_median_seconds": round(statistics.median(e.seconds for e in settled), 2),
         "lag_max_seconds": round(max(sample["lag_seconds"] for sample in later), 1),
-        "service_cpu": median("service_cpu"),
-        "server_cpu": median("server_cpu"),
+        **{name: median(name) for name in later[0] if name.endswith("_cpu")},
         "service_mib_max": round(max(sample["service_mib"] for sample in later)),
         "samples": watch.samples,
     }
@@ -280,7 +300,7 @@ def draw(samples: Sequence[Mapping[str, float]], into: Path) -> None:
     """Draw lag, CPU, memory and partitions over the run as one PNG."""
     panels: Sequence[tuple[str, Sequence[str]]] = (
         ("lag and an epoch, s", ("lag_seconds", "epoch_seconds")),
-        ("cores in use", ("service_cpu", "server_cpu")),
+        ("cores in use", [name for name in samples[0] if name.endswith("_cpu")]),
         ("memory of the service, MiB", ("service_mib",)),
         ("partitions", ("partitions",)),
     )
@@ -297,13 +317,16 @@ def main() -> int:
     parser.add_argument("--churn", type=int, default=100, help="splits and merges a minute")
     parser.add_argument("--format", choices=["parquet", "delta"], default="parquet")
     parser.add_argument("--reading", type=Reading, choices=list(Reading), default=Reading.BOUNDED)
+    parser.add_argument("--executors", type=int, default=0, help="0: in the service's process")
+    parser.add_argument("--every", default="0s", help="epoch.trigger")
     parser.add_argument("--into", type=Path, default=None)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     load = Load(
         options.partitions, options.records, options.bytes, options.churn, options.minutes * 60
     )
-    figures = measure(load, options.format, options.reading, options.into)
+    epoch = epoch_settings(options.reading, options.every)
+    figures = measure(load, options.format, epoch, options.executors, options.into)
     if options.into is not None:
         draw(figures["samples"], options.into)
     tell({name: value for name, value in figures.items() if name != "samples"}, options.json)

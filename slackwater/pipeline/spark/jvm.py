@@ -20,6 +20,7 @@ from urllib.parse import urlparse
 from py4j.java_gateway import JavaGateway, JavaObject
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,6 +31,8 @@ from slackwater.pipeline.spark.launch_output import without_ivys_lines
 from slackwater.scheduler.spark import at_start
 from slackwater.spark_sink.java import hadoop_conf, jvm_of
 
+# What a call to Spark raises that fails, or whose JVM has ended.
+FAILED_CALL: Final = (PySparkException, Py4JError, OSError)
 # Options of spark-submit, by PySpark's name.
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 # Where the driver's Python processes look for modules.

@@ -14,12 +14,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 import structlog
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from slackwater.pipeline.spark.jvm import FAILED_CALL
 from slackwater.reader.schema import SCHEMA, ddl
 from slackwater.spark_sink.java import map_in_arrow
 
@@ -106,7 +105,7 @@ def warm_up(spark: SparkSession) -> None:
             ):
                 time.sleep(0.1)
             query.stop()
-        except PySparkException as error:
+        except FAILED_CALL as error:
             _log.warning("not warmed up", error=type(error).__name__)
 
 
@@ -116,5 +115,5 @@ def keep_warm(spark: SparkSession, is_over: threading.Event) -> None:
     try:
         while not is_over.wait(_KEEP_EVERY_S):
             map_in_arrow(spark.range(0, tasks, 1, tasks), _written, "id long").toArrow()
-    except (PySparkException, Py4JError, OSError) as error:
+    except FAILED_CALL as error:
         _log.warning("not kept warm", error=type(error).__name__)
