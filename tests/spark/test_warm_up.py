@@ -1,6 +1,7 @@
 """A standby's Spark, warm and kept so."""
 
 import threading
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -11,14 +12,14 @@ from tests.support.waiting import wait_until
 
 
 def workers() -> set[int]:
-    """Return the ids of the Python workers that Spark has forked."""
-    tree = psutil.Process().children(recursive=True)
-    names = {process.pid: " ".join(process.cmdline()) for process in tree if process.is_running()}
-    return {
-        process.pid
-        for process in tree
-        if "worker_daemon" in names.get(process.pid, "") and process.ppid() in names
-    }
+    """Return the ids of Spark's Python workers and of the process that forks them."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        # One that has just ended has no command line.
+        with suppress(psutil.Error):
+            if any("worker_daemon" in part for part in process.cmdline()):
+                found.add(process.pid)
+    return found
 
 
 def test_the_workers_of_a_warm_spark_are_kept_until_it_is_needed(
