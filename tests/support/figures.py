@@ -19,6 +19,7 @@ _KAFKA: Final = "Kafka's documentation"
 OTHERS: Final = (_EXAMPLE, _BIGQUERY, _DATASTREAM, _KAFKA, _SPANNER)
 
 _CONTINUOUS: Final = "python -m bench.continuous"
+_COST: Final = "python -m bench.cost"
 _FRESHNESS: Final = "python -m bench.freshness"
 _LANDING: Final = "python -m bench.landing"
 _MIRRORS: Final = "python -m bench.mirrors"
@@ -35,6 +36,9 @@ _BILLED: Final = (
 _COSTS: Final = (
     "tests/unit/pages/test_sizing_page.py"
     "::test_the_costs_are_those_of_the_requests_at_the_list_prices"
+)
+_GROWTH: Final = (
+    "tests/unit/pages/test_sizing_page.py::test_the_cores_of_a_load_are_those_of_the_terms"
 )
 _CATCH_UP: Final = "tests/unit/pipeline/test_catch_up.py::test_the_answer_is_one_line_and_one_level"
 
@@ -92,7 +96,7 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         ),
         "on 2 cores": _CORES,
         "300,000 records per CPU-second": _LANDING,
-        "0.25 to 0.5 s, in Delta after 0.4 to 0.7 s": _FRESHNESS,
+        "0.2 to 0.45 s": _FRESHNESS,
     },
     "architecture.md": {
         "half a second at most": _CUT,
@@ -298,17 +302,19 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
             "reader/query_window.py::QUERY_SPAN_MAX_NS: Final = seconds_to_ns(20 * 60)"
         ),
         "With a thousand records a second ... every ten seconds is soon enough": _CONTINUOUS,
-        "2,000 heartbeats a second": (
+        "2,000 heartbeats a second: set `epoch.heartbeat: 10s` with 10,000 partitions": (
             "scheduler/continuous/reader_process.py::_HEARTBEATS_A_SECOND: Final = 2_000"
         ),
         "after ten minutes": "scheduler/continuous/follower.py::IDLE_S: Final = 600.0",
         "150 MiB and 60 KiB for each query": _CONTINUOUS,
-        "Measured on two cores": _CORES,
-        "70,000 records per second and core, 600 bytes": _LANDING,
-        "0.3 s; with 1,000 partitions 0.7 s, with 10,000 4 to 5 s": _PARTITIONS,
-        "about 300 MiB": _LANDING,
-        "200 MiB for Python, 500 MiB to 1 GiB for the JVM": _SOAK,
-        "0.9 s a table and epoch on two cores": _MIRRORS,
+        "on two cores: services": _CORES,
+        "2 to 10,000 partitions and records of 300 to 2,000 bytes": _COST,
+        "CPU within 2 % ... 3.2 us": _COST,
+        "A record takes 5 us": _LANDING,
+        "7 ms in PostgreSQL and Delta, 25 ms in Iceberg": _MIRRORS,
+        "100,000 partitions with ... 3,333 queries a second": _GROWTH,
+        "up to 350 MiB": _LANDING,
+        "450 MiB for Python, 500 MiB to 1 GiB for the JVM": _SOAK,
         "2 cores and 4 GiB": _MEMORY,
         "36 s of fixed cost ... two and a half minutes": (
             "tests/unit/scheduler/test_epoch_span.py"

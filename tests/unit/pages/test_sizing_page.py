@@ -5,6 +5,7 @@
 
 import pytest
 
+from bench import cost
 from tests.support import sizing_page
 
 MONTH_S = 30 * 24 * 60 * 60
@@ -51,3 +52,16 @@ def test_maintenance_costs_what_its_requests_cost() -> None:
         "four GETs and a DELETE in Delta, and a GET and a DELETE in Parquet, JSON and ORC,"
         " if it is set there: 4 dollars a month or one," in page
     )
+
+
+def test_the_cores_of_a_load_are_those_of_the_terms() -> None:
+    seconds = []
+    for row in sizing_page.table("CPU of").values():
+        number, unit = row[""].split()
+        seconds.append(float(number) * {"ms": 1e-3, "us": 1e-6}[unit])
+    terms = dict(zip(cost.TERMS, [*seconds[:-1], seconds[-1] / 1_024], strict=True))
+    load = cost.Case(100_000, 1_000_000, 1_000, 200)
+    page = sizing_page.PAGE.read_text()
+    assert f"keep {cost.cores(terms, load, 30):.0f} cores busy" in page
+    # One for each partition, and one for the clock.
+    assert f"gets {round((load.partitions + 1) / 30):,} queries a second" in page
