@@ -165,20 +165,21 @@ def test_a_slow_look_tells_nothing_of_an_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither that it has renewed the lease, nor that it has not for so long."""
+    duration_s = 0.3
     store = Store.open(f"sqlite:///{tmp_path / 'state.db'}", migrate=True)
     store.ensure_pipeline("orders", "stream")
     assert acquire_lease(store, "orders", "elsewhere pid 1 (x y)", read_lease(store, "orders"))
 
     def slow_look(store: Store, pipeline: str) -> Lease:
-        time.sleep(2 * SHORT_S)
+        time.sleep(2 * duration_s)
         return read_lease(store, pipeline)
 
-    former, owner = (LeaseHolder(store, "orders", duration_s=SHORT_S) for _ in range(2))
+    former, owner = (LeaseHolder(store, "orders", duration_s=duration_s) for _ in range(2))
     former.observe()
     with monkeypatch.context() as slow:
         slow.setattr(lease_holder, "read_lease", slow_look)
         sighting = former.observe()
-        assert not is_expired(sighting, time.monotonic(), duration_s=SHORT_S)
+        assert not is_expired(sighting, time.monotonic(), duration_s=duration_s)
         owner.observe()
         assert owner.acquire(wait=False, until=never)
     owner.release()

@@ -329,7 +329,10 @@ def test_a_store_that_only_looks_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unreachable_server_is_named_without_its_password() -> None:
+def test_an_unreachable_server_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slackwater.state.store._OPEN_PATIENCE_S", 0.3)
     with pytest.raises(StoreUnreachableError) as caught:
         Store.open("postgresql+psycopg://user:secret@127.0.0.1:1/db", migrate=True)
     assert "127.0.0.1:1" in str(caught.value)

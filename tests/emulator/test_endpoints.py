@@ -19,7 +19,7 @@ from slackwater.reader.errors import UnavailableError
 from slackwater.reader.transport.connection import Connection
 from slackwater.scheduler.continuous.reader_client import ReaderClient
 from slackwater.scheduler.read_options import Reading
-from slackwater.state.errors import StateError, StoreUnreachableError, StoreUrlError
+from slackwater.state.errors import StoreRefusedError, StoreUnreachableError, StoreUrlError
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339
 from tests.support.command_line import PROGRAM, slackwater
@@ -31,6 +31,7 @@ from tests.support.reader_processes import short_folder as short_folder
 from tests.support.reader_processes import sockets as sockets
 from tests.support.tls_door import Guarded, guarded_server, server_side, tls_door
 from tests.support.truths import require_equal, truth_of
+from tests.support.wrong_set_ups import without_permission
 
 
 @pytest.fixture
@@ -114,8 +115,8 @@ def test_a_metadata_store_in_spanner_has_an_endpoint_of_its_own(
         Store.open(missing, migrate=False)
     assert [each.name for each in store.pipelines()] == ["customers", "orders"]
     store.close()
-    monkeypatch.setenv(EMULATOR_VARIABLE, "127.0.0.1:1")
-    with pytest.raises(StateError):
+    # Without an endpoint of its own it is where the variable says.
+    with without_permission(), pytest.raises(StoreRefusedError, match="missing IAM permission"):
         Store.open(url, migrate=False)
 
 

@@ -27,7 +27,7 @@ from tests.support.services import settings
 STALLS_MAX = 1_000
 
 
-@pytest.mark.parametrize("proof", ["ok", "record"])
+@pytest.mark.parametrize("proof", ["ok", pytest.param("record", marks=pytest.mark.long)])
 def test_the_partition_that_holds_the_low_watermark_back_is_named(
     proof: str, new_database: NewDatabase, tmp_path: Path
 ) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import grpc
 import pytest
 
+from slackwater.commands import check
 from slackwater.reader.transport.connection import Connection
+from slackwater.spark_sink.kafka import broker
 from slackwater.state import store as state_store
 from slackwater.state.store import Store
 from tests.support.grpc_servers import answering
@@ -21,6 +23,7 @@ from tests.support.object_stores import ServedStore, cloud_storage, s3
 
 Sections = Mapping[str, Any]
 CHECK, RUN = "check", "run"
+SOON_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,19 @@ def kept(says: str, remedy: str, **keys: Any) -> SetUp:
 
 @contextmanager
 def impatient() -> Iterator[Sections]:
-    """What does not answer is asked for a second instead of half a minute."""
+    """What does not answer is asked for less than a second instead of half a minute."""
     with pytest.MonkeyPatch.context() as patch:
         assert Connection.retry.__kwdefaults__ is not None
-        patch.setitem(Connection.retry.__kwdefaults__, "seconds_max", 1.0)
-        patch.setattr(state_store, "_OPEN_PATIENCE_S", 1.0)
+        patch.setitem(Connection.retry.__kwdefaults__, "seconds_max", SOON_S)
+        patch.setattr(state_store, "_OPEN_PATIENCE_S", SOON_S)
+        patch.setattr(check, "_ANSWER_S_MAX", SOON_S)
+        patch.setattr(broker, "_ANSWER_S_MAX", SOON_S)
         yield {}
 
 
 @contextmanager
 def taken_port() -> Iterator[Sections]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with impatient(), socket.create_server(("127.0.0.1", 0)) as listener:
         yield {"http": {"listen": f"127.0.0.1:{listener.getsockname()[1]}"}}
 
 
@@ -249,6 +254,7 @@ PLACES = {
         "whether the broker runs",
         1,
         (CHECK,),
+        world=impatient,
     ),
     "port in use": SetUp({}, "can't be listened on", "Choose another address", world=taken_port),
     "another machine's address": SetUp(
