@@ -2,7 +2,7 @@
 
     python -m bench [--only SECTION ...] [--go PATH] [--into docs/performance]
 
-A section that is not measured keeps the figures of its last run. All take half an hour.
+A section that is not measured keeps the figures of its last run. All take an hour.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from rich.table import Table
 
 from bench import (
     continuous,
+    cost,
     freshness,
     kafka_delivery,
     landing,
@@ -68,6 +69,7 @@ def sections(go: str | None) -> Mapping[str, list[Run]]:
             (partial(partitions.measure, churn=True), (1_000, "sqlite")),
             (partial(partitions.measure, churn=False, moves=100), (10_000, "sqlite")),
         ],
+        "cost": [(cost.fitted, (45.0,))],
         "continuous": [(continuous.compare, (load, 30)) for load in _OPEN_QUERIES],
         "freshness": [
             (freshness.measure, (60, 20, file_format, kind))

@@ -60,8 +60,24 @@ def test_the_cores_of_a_load_are_those_of_the_terms() -> None:
         number, unit = row[""].split()
         seconds.append(float(number) * {"ms": 1e-3, "us": 1e-6}[unit])
     terms = dict(zip(cost.TERMS, [*seconds[:-1], seconds[-1] / 1_024], strict=True))
-    load = cost.Case(100_000, 1_000_000, 1_000, 200)
     page = sizing_page.PAGE.read_text()
-    assert f"keep {cost.cores(terms, load, 30):.0f} cores busy" in page
+    assert f"keep {cost.cores(terms, cost.LOAD, cost.EVERY_S):.0f} cores busy" in page
     # One for each partition, and one for the clock.
-    assert f"gets {round((load.partitions + 1) / 30):,} queries a second" in page
+    assert f"gets {round((cost.LOAD.partitions + 1) / cost.EVERY_S):,} queries a second" in page
+
+
+def test_the_terms_that_made_up_the_cpu_are_found() -> None:
+    made = {"epochs": 0.08, "tasks": 0.02, "queries": 2e-4, "records": 1e-5, "wire_bytes": 3e-9}
+    spent = []
+    for case in cost.CASES:
+        counts = {
+            "epochs": 45,
+            "tasks": 45 * case.tasks,
+            "queries": 45 * case.partitions,
+            "records": 45 * case.records_per_s,
+            "wire_bytes": 45 * case.records_per_s * case.record_bytes,
+        }
+        spent.append(
+            cost.Spent(**counts, cpu_s=sum(made[name] * count for name, count in counts.items()))
+        )
+    assert cost.terms_of(spent) == pytest.approx(made)
