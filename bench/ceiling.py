@@ -32,7 +32,13 @@ from deltalake import DeltaTable
 from bench.figures import tell
 from bench.freshness import percentile
 from bench.plots import draw_panels
-from bench.service import cpu_s, server_process, service_settings, synthetic_stream
+from bench.service import (
+    cpu_s,
+    processes_of,
+    server_process,
+    service_settings,
+    synthetic_stream,
+)
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.scheduler.read_options import Reading
@@ -183,31 +189,25 @@ class Watch:
 
     def _cpu(self) -> dict[str, float]:
         reading = readers()
-        service = tree(psutil.Process(self.service.pid))
-        others = [process for process in service if process not in reading]
+        others = [each for each in processes_of(self.service.pid) if each not in reading]
         cpu = {
             "service": sum(map(cpu_s, [*others, *reading])),
             "server": cpu_s(self.server),
         }
         if self.cluster is not None:
             # The first one is the master.
-            trees = [tree(psutil.Process(worker.pid)) for worker in self.cluster.processes[1:]]
-            cpu["executors"] = sum(cpu_s(process) for of_one in trees for process in of_one)
+            workers = self.cluster.processes[1:]
+            cpu["executors"] = sum(cpu_s(each) for one in workers for each in processes_of(one.pid))
         return cpu
 
     def _bytes(self) -> int:
         total = 0
-        for process in tree(psutil.Process(self.service.pid)):
+        for process in processes_of(self.service.pid):
             try:
                 total += process.memory_full_info().pss
             except psutil.Error:
                 continue
         return total
-
-
-def tree(process: psutil.Process) -> list[psutil.Process]:
-    """Return a process and those that it has started."""
-    return [process, *process.children(recursive=True)]
 
 
 def freshness(epochs: Sequence[Epoch], *, parts: int = 20) -> list[float]:

@@ -27,7 +27,13 @@ import psutil
 
 from bench.figures import tell
 from bench.freshness import percentile
-from bench.service import cpu_s, server_process, service_settings, synthetic_stream
+from bench.service import (
+    cpu_s,
+    processes_of,
+    server_process,
+    service_settings,
+    synthetic_stream,
+)
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect
 from slackwater.scheduler.read_options import Reading
@@ -125,9 +131,8 @@ class _Spent:
 
     @staticmethod
     def now(service: Service, server: psutil.Process, counts: Sequence[int]) -> _Spent:
-        tree = psutil.Process(service.pid).children(recursive=True)
         reading = readers()
-        others = [p for p in [psutil.Process(service.pid), *tree] if p not in reading]
+        others = [p for p in processes_of(service.pid) if p not in reading]
         return _Spent(
             counts[0],
             counts[1],

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import psutil
 
 from bench.ceiling import Load
 from bench.figures import tell
-from bench.service import cpu_s, service_settings, synthetic_stream
+from bench.service import cpu_s, processes_of, service_settings, synthetic_stream
 from slackwater.demo.service import Service
 from slackwater.state.epochs import last_epochs
 from slackwater.state.store import Store
@@ -137,8 +136,7 @@ def measure(case: Case, seconds: float) -> Spent:
 
 
 def _cpu_s(service: Service) -> float:
-    process = psutil.Process(service.pid)
-    return sum(map(cpu_s, [process, *process.children(recursive=True)]))
+    return sum(map(cpu_s, processes_of(service.pid)))
 
 
 def fitted(seconds: float, load: Case = LOAD, every_s: float = EVERY_S) -> dict[str, Any]:

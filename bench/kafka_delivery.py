@@ -18,11 +18,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.figures import tell
+from bench.service import processes_of
 from slackwater.pipeline.spark.java import find_java
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.schema import ddl
@@ -110,9 +110,8 @@ class Bench:
         return Spent(self._cpu_s() - cpu_s, time.monotonic() - wall_s)
 
     def _cpu_s(self) -> float:
-        own = psutil.Process(os.getpid())
-        tree = [own, *own.children(recursive=True)]
-        return sum(sum(p.cpu_times()[:2]) for p in tree if p.pid != self._broker.pid)
+        processes = processes_of(os.getpid())
+        return sum(sum(p.cpu_times()[:2]) for p in processes if p.pid != self._broker.pid)
 
 
 def measure(large: int, small: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from bench.patterns import START_US, pattern_script
-from bench.service import service_settings, synthetic_stream
+from bench.service import processes_of, service_settings, synthetic_stream
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import Dialect, PartitionMode
 from slackwater.spark_sink.formats import BIGQUERY
@@ -70,8 +70,7 @@ class Watched:
 
     def _look(self) -> tuple[float, float]:
         try:
-            root = psutil.Process(self.pid)
-            tree = [root, *root.children(recursive=True)]
+            tree = processes_of(self.pid)
         except psutil.NoSuchProcess:
             tree = []
         for process in tree:

@@ -11,6 +11,7 @@ to round, as a service does. The client's bill is its loop alone. The emulator i
 import argparse
 import contextlib
 import json
+import os
 import queue
 import statistics
 import sys
@@ -26,6 +27,7 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 from pyspark.sql import DataFrame
 
+from bench.service import processes_of
 from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import partitions_alive
@@ -51,9 +53,8 @@ def cpu_seconds() -> float:
 
     The emulator is left out; what is added up never goes back while the tree's upper part lives.
     """
-    me = psutil.Process()
     total = 0.0
-    for process in [me, *me.children(recursive=True)]:
+    for process in processes_of(os.getpid()):
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.name() != "emulator_main":
                 total += sum(process.cpu_times()[:4])

@@ -31,6 +31,16 @@ def cpu_s(process: psutil.Process) -> float:
         return 0.0
 
 
+def processes_of(pid: int) -> list[psutil.Process]:
+    """Return a process and all that it has started.
+
+    Raises:
+        NoSuchProcess: of psutil; it has ended.
+    """
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
 def service_settings(
     folder: Path,
     stream: ChangeStream,
