@@ -17,6 +17,9 @@ from tests.support.repository import BUILD
 
 # A settings file with a password is one that others can't read.
 os.umask(0o077)
+# By default a collection of garbage begins with each 700 new objects: a tenth of the time of the
+# quick tests, and more of the time in which modules are loaded.
+gc.set_threshold(20_000)
 # As the program does, before gRPC is loaded: see slackwater.cli.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
@@ -93,13 +96,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave the tests, and all that they import, out of each later collection of garbage.
-
-    By default one begins with each 700 new objects: a tenth of the time of the quick tests.
-    """
+    """Leave the tests, and all that they import, out of each later collection of garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000)
 
 
 def _place(item: pytest.Item) -> tuple[int, bool]:

@@ -46,8 +46,8 @@ BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 _MANY: Final = 2
 _LINGER_S: Final = 0.02
 # So many that wait for the decoding bring it, if not earlier: two for each query that was received,
-# of the query and of its partition's reader.
-_WAITING_MAX: Final = 64
+# of the query and of its partition's reader. A decoding costs as much as that of a thousand rows.
+_WAITING_MAX: Final = 256
 
 
 def read_task(
