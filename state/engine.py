@@ -28,6 +28,9 @@ _IDLE_SETTING: Final = "idle_in_transaction_session_timeout"
 # Transaction.lock_announced would still not see the finished parent that it waited for, and no task
 # would claim the child.
 _ISOLATION: Final = "READ COMMITTED"
+# Each task's process has its own, and a server of PostgreSQL's has 100 by default. Two transactions
+# at once are rare, and the second one's connection is closed after it.
+_KEPT_CONNECTIONS: Final = 1
 _HINT: Final = (
     "Write sqlite:///path/state.db, postgresql+psycopg://user:password@host/database or"
     " spanner+spanner:///projects/P/instances/I/databases/D"
@@ -140,7 +143,11 @@ def _server(url: URL) -> Engine:
         if "connect_timeout" not in url.query:
             arguments["connect_timeout"] = _CONNECT_SECONDS
     engine = sa.create_engine(
-        url, pool_pre_ping=True, connect_args=arguments, isolation_level=_ISOLATION
+        url,
+        pool_pre_ping=True,
+        pool_size=_KEPT_CONNECTIONS,
+        connect_args=arguments,
+        isolation_level=_ISOLATION,
     )
     if url.get_backend_name() == "postgresql" and _IDLE_SETTING not in str(url.query):
         event.listen(engine, "connect", _on_postgres_connect)

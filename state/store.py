@@ -341,7 +341,8 @@ class Store:
         except (OperationalError, InterfaceError) as error:
             raise StoreUnreachableError(
                 f"the metadata store {self.url} does not answer: {_first_line(error)}.",
-                "Check that it runs, that the URL is right and that the user may create tables",
+                "Check that it runs and has a connection left for each task, that the URL is right"
+                " and that the user may create tables",
             ) from error
         except DBAPIError as error:
             raise self._refused(_first_line(error)) from error

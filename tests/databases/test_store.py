@@ -36,6 +36,7 @@ from slackwater.state.store import Store
 from slackwater.state.transaction import Transaction
 from slackwater.testing.emulator import Emulator
 from tests.support.processes import pool
+from tests.support.waiting import wait_until
 
 A = Partition("a", 0)
 B = Partition("b", 0)
@@ -372,6 +373,19 @@ def test_a_spanner_database_that_does_not_exist_is_named(emulator: Emulator) -> 
         Store.open(
             "spanner+spanner:///projects/test-project/instances/none/databases/none", migrate=True
         )
+
+
+def test_a_process_keeps_one_connection_of_postgresqls(new_postgres_url: Callable[[], str]) -> None:
+    """A hundred tasks have one each, and a server 100 by default: the other ones are closed."""
+    url = new_postgres_url()
+    count = sa.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+    with contextlib.closing(Store.open(url, migrate=True)) as store:
+        at_once = Barrier(3, timeout=60)
+
+        with ThreadPoolExecutor(3) as threads:
+            list(threads.map(lambda _: store.run(lambda _: at_once.wait()), range(3)))
+        # The server ends those of the other two a moment later.
+        wait_until(lambda: store.read(lambda c: c.scalar(count)) == 1)
 
 
 def test_a_user_without_rights_is_told_so(new_postgres_url: Callable[[], str]) -> None:
