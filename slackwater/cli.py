@@ -3,7 +3,6 @@
 Exit code 2: the user has to change something. Exit code 1: something else failed.
 """
 
-import gc
 import json
 import os
 import shlex
@@ -11,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import typer
 
@@ -22,6 +21,7 @@ from slackwater.config.load import load_pipelines, load_settings
 from slackwater.config.settings import Settings
 from slackwater.errors import SettingsError
 from slackwater.extras import extra_of, missing_error
+from slackwater.garbage import collect_seldom
 from slackwater.log_lines import write_utf8
 from slackwater.monitoring import log
 from slackwater.pipeline.recovery import Recovery, settings_options, with_options
@@ -49,11 +49,6 @@ def _root(debug: options.Debug = False, _version: options.Version = False) -> No
 # gRPC's fork handlers can prevent Spark's JVM from starting while channels are open. Our forks
 # become other programs at once and don't need them. Must be set before gRPC is loaded.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
-
-# By default a collection begins with each 700 new objects, and among the modules that a command
-# loads it finds nothing: a third of the CPU-seconds of loading them.
-_OBJECTS_MIN: Final = 50_000
 
 
 class _Debug:
@@ -423,7 +418,7 @@ def demo(
 
 def main() -> None:
     """Run the program and exit with its code."""
-    gc.set_threshold(_OBJECTS_MIN)
+    collect_seldom()
     write_utf8()
     try:
         code = app(prog_name="slackwater", standalone_mode=False)

@@ -42,18 +42,20 @@ def test_what_is_not_installed_is_looked_for_in_archives(site: Path, missing: st
     assert without_archives(places) == places
 
 
-def test_python_starts_without_the_archives_and_with_its_environments_own_module(
+def test_python_starts_without_the_archives_with_its_environments_own_module_and_collects_seldom(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('own')")
     archive = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
     places = map(str, (archive, Path(at_start.__file__).parent, tmp_path))
+    code = "import gc, pyspark; print(pyspark.__file__, gc.get_threshold()[0], sep='\\n')"
     done = subprocess.run(
-        [sys.executable, "-c", "import pyspark; print(pyspark.__file__)"],
+        [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["own", pyspark.__file__]
+    # No collection begins with each 700 objects.
+    assert done.stdout.splitlines() == ["own", pyspark.__file__, "50000"]
     assert done.stderr == ""
