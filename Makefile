@@ -88,9 +88,9 @@ on-spark-42: $(VENV42)/.installed
 		> build/on-spark-42.log 2>&1 || { cat build/on-spark-42.log; exit 1; }
 	@echo "On Spark 4.2: $$(tail -n 1 build/on-spark-42.log)"
 
-# Three at once on two cores: a test waits for other processes nearly half of its time.
+# Four at once on two cores: a test waits for other processes more than half of its time.
 on-spark-41: $(VENVBQ)/.installed
-	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25 \
+	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25 \
 		--deselect "$(FIRST_MINUTES)"
 
 lint: install ## Style and types
