@@ -140,6 +140,20 @@ class FollowedPartition:
         self.complete_through_ns = sys.maxsize
         return True
 
+    def drop_incomplete(self) -> int:
+        """Drop the records after the time through which they are complete; return the next time.
+
+        A query from that time on brings them again, with those that were missing.
+        """
+        through_ns = self.complete_through_ns
+        self._gather_records()
+        complete = (rows.part(0, _count(rows, through_ns)) for rows in self._rows)
+        self._rows = [rows for rows in complete if len(rows)]
+        self._compact = min(self._compact, len(self._rows))
+        self._others = [r for r in self._others if record_time_ns(r) <= through_ns]
+        self.size_bytes = sum(rows.batch.nbytes for rows in self._rows)
+        return through_ns + 1
+
     def covers(self, start_ns: int) -> bool:
         """Return True if it has, or will have, all records from a time on.
 
@@ -195,9 +209,13 @@ class FollowedPartition:
 
 
 def _part(rows: Rows, start_ns: int, end_ns: int) -> pa.RecordBatch:
-    times = us_to_ns(rows.commit_us)
-    begin, end = np.searchsorted(times, start_ns), np.searchsorted(times, end_ns, side="right")
-    return rows.batch.slice(int(begin), int(end - begin))
+    begin, end = (_count(rows, through_ns) for through_ns in (start_ns - 1, end_ns))
+    return rows.batch.slice(begin, end - begin)
+
+
+def _count(rows: Rows, through_ns: int) -> int:
+    """Return how many rows were committed at or before a time."""
+    return int(np.searchsorted(us_to_ns(rows.commit_us), through_ns, side="right"))
 
 
 def _size_bytes(record: DataChangeRecord) -> int:

@@ -251,17 +251,20 @@ class Follower:
             end_ns = None
             if self._mode is PartitionMode.MUTABLE_KEY_RANGE:
                 end_ns = query_end_ns(start_ns, None)
+            opened_ns = self._clock_ns()
             stream.reset()
             async for messages in self._open_query(key, start_ns, end_ns):
                 self._decode(stream, messages)
             self._decode()
             stream.decoder.finish()
             has_ended = partition.end()
-            # A query may end too soon (apache/beam issue 40232): that shows nothing of the future.
             if has_ended or end_ns is None or self._clock_ns() < end_ns:
                 return has_ended
-            partition.take_records((HeartbeatRecord(end_ns),))
-            start_ns = end_ns + 1
+            # A query that lies in the past shows all of it. Another one may end too soon, with
+            # records that it has not sent (apache/beam issues 39821 and 40232).
+            if opened_ns >= end_ns:
+                partition.take_records((HeartbeatRecord(end_ns),))
+            start_ns = partition.drop_incomplete()
 
     def _forget(self, key: PartitionKey) -> None:
         one = self._followed.pop(key, None)

@@ -80,6 +80,10 @@ def test_the_portions_of_epochs_are_the_records_of_their_cuts(steps: list[int], 
             partition.take_records([HeartbeatRecord(next_ns - 1)])
         if choose.random() < 0.2:
             partition.compact()
+        if choose.random() < 0.1:
+            # Another query goes on.
+            from_ns = partition.drop_incomplete()
+            sent = sum(record.commit_timestamp_ns < from_ns for record in truth)
         end = choose.randint(reached, 13)
         start_ns, end_ns = watermark(reached), watermark(end)
         if partition.is_complete_through(end_ns):
