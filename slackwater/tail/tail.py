@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.errors import TailOptionError
-from slackwater.pipeline.epochs.audit import audit_written
+from slackwater.pipeline.epochs.audit import audit_written, planned_epoch
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.epoch_planner import EpochPlanner
 from slackwater.scheduler.epoch_span import EPOCHS_CONSIDERED
 from slackwater.scheduler.options import SourceOptions
 from slackwater.state.epochs import prune_epochs, record_epoch
-from slackwater.state.models import Epoch
+from slackwater.state.models import Epoch, Plan
 from slackwater.state.store import Store
 from slackwater.tail.line_format import LineFormatter
 from slackwater.timestamp import floor_to_us, ms_to_seconds, us_to_ns
@@ -128,10 +128,11 @@ class Tail(Generic[T]):
         began = time.monotonic()
         end_ns = self._planner.next_watermark_ns(start_ns)
         tasks = self._planner.plan(start_ns, end_ns)
+        plan = planned_epoch(self._store, self._options.pipeline)
         records = pa.Table.from_batches(
             [batch for task in tasks for batch in self._epochs.read(task)], self._epochs.schema
         )
-        self._audit(records)
+        self._audit(plan, records)
         for text in self._formatter.lines(records.sort_by(self._epochs.order)):
             self._write(text)
         self._planner.commit(end_ns)
@@ -139,7 +140,7 @@ class Tail(Generic[T]):
         self._write_resolved(end_ns)
         return end_ns
 
-    def _audit(self, records: pa.Table) -> None:
+    def _audit(self, plan: Plan, records: pa.Table) -> None:
         commits = records["commit_timestamp"].cast(pa.int64())
         times = pc.min_max(commits).as_py() if self._epochs.is_cut_by_time else {}
         first_ns, last_ns = (
@@ -147,7 +148,7 @@ class Tail(Generic[T]):
             for end in ("min", "max")
         )
         written = SinkCounts(records.num_rows, first_ns, last_ns)
-        audit_written(self._store, self._options.pipeline, written, self._options.read.audit)
+        audit_written(self._store, plan, written, self._options.read.audit)
 
     def _record(self, start_ns: int, end_ns: int, records: int, seconds: float) -> None:
         """Record an epoch in the store, from which the next one's span is chosen."""

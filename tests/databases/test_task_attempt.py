@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from slackwater.pipeline.epochs.audit import audit_written
+from slackwater.pipeline.epochs.audit import audit_written, planned_epoch
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.lineage import is_finished
@@ -21,7 +21,12 @@ from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.tasks.partition_reader import PartitionFacts
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
 from slackwater.state.commit import commit_epoch
-from slackwater.state.errors import LeaseLostError, LineageMissingError, PlanMissingError
+from slackwater.state.errors import (
+    LeaseLostError,
+    LineageMissingError,
+    PlanMissingError,
+    StoreBehindError,
+)
 from slackwater.state.lease import acquire_lease, read_lease
 from slackwater.state.models import Partition, PartitionKey, Plan, TaskCounts
 from slackwater.state.plans import (
@@ -327,12 +332,18 @@ def test_a_plan_that_later_ones_replaced_is_not_sealed_without_the_ends_it_must_
 def test_an_epoch_with_an_unsealed_task_fails_the_audit(store: Store) -> None:
     TaskAttempt(Task(PLAN, 0, ()), store).seal(TaskCounts())
     with pytest.raises(AuditError, match="task 1 of the epoch's plan is not sealed"):
-        audit_written(store, "orders", SinkCounts(0, None, None), AuditMode.STOP)
+        audit_written(store, PLAN, SinkCounts(0, None, None), AuditMode.STOP)
 
 
 def test_an_epoch_whose_plan_the_store_has_lost_is_planned_again(store: Store) -> None:
     with pytest.raises(LineageMissingError, match="no plan of pipeline 'lost'"):
-        audit_written(store, "lost", SinkCounts(0, None, None), AuditMode.STOP)
+        planned_epoch(store, "lost")
+    for index in (0, 1):
+        TaskAttempt(Task(PLAN, index, ()), store).seal(TaskCounts())
+    lost = replace(PLAN, plan_id="lost", start_ns=PLAN.end_ns, end_ns=PLAN.end_ns + 1_000)
+    with pytest.raises(StoreBehindError, match="the store has gone back to an earlier state"):
+        audit_written(store, lost, SinkCounts(0, None, None), AuditMode.STOP)
+    audit_written(store, planned_epoch(store, "orders"), SinkCounts(0, None, None), AuditMode.STOP)
 
 
 def test_a_cut_whose_audit_failed_need_not_match_its_plans(store: Store) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy.exc import NoResultFound
 
-from slackwater.pipeline.epochs.audit import audit_written
+from slackwater.pipeline.epochs.audit import audit_written, planned_epoch
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.errors import ReaderError, StreamAlteredError
 from slackwater.scheduler.audit import SinkCounts
@@ -342,6 +342,7 @@ class Driver:
         clock_ns = end_ns + pipeline.choose.randint(1, 3) * STEP_NS
         pipeline.stream.clock_ns = max(pipeline.stream.clock_ns, clock_ns)
         tasks = self._planner.plan(start_ns, end_ns)
+        plan = planned_epoch(self._store, "p")
         self.job = Job(tasks, pipeline.attempt, pipeline.failures_max, self._source.read_functions)
         job = self.job
         self.process.wait_until(lambda: job.is_over)
@@ -350,7 +351,7 @@ class Driver:
         times = [time_ns for _, time_ns, _ in rows]
         audited = audit_written(
             self._store,
-            "p",
+            plan,
             SinkCounts(len(rows), min(times, default=None), max(times, default=None)),
             AuditMode.STOP,
             generation=self._generation,

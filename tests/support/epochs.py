@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from slackwater.endpoint import Endpoint
-from slackwater.pipeline.epochs.audit import audit_written
+from slackwater.pipeline.epochs.audit import audit_written, planned_epoch
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.schema import SCHEMA
 from slackwater.reader.transport.connection import Connection
@@ -22,6 +22,7 @@ from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.scheduler.tasks.task import read_task
+from slackwater.state.models import Plan
 from slackwater.state.store import Store
 from slackwater.timestamp import format_rfc3339
 
@@ -108,15 +109,16 @@ class EpochLoop:
             tasks = self.planner.plan_first(self.planned_ns)
         else:
             tasks = self.planner.plan(self.watermark_ns, self.planned_ns)
+        plan = planned_epoch(self.store, self.options.pipeline)
         table = self.read(tasks[:only_tasks])
         if only_tasks is not None:
             raise AbandonedError
-        self.audit(table)
+        self.audit(plan, table)
         self.planner.commit(self.planned_ns)
         self.watermark_ns, self.planned_ns = self.planned_ns, None
         return table
 
-    def audit(self, table: pa.Table) -> None:
+    def audit(self, plan: Plan, table: pa.Table) -> None:
         """Audit an epoch as the pipeline does before the sink's commit.
 
         Raises:
@@ -124,9 +126,7 @@ class EpochLoop:
         """
         times = [time * 1_000 for time in table["commit_timestamp"].cast("int64").to_pylist()]
         written = SinkCounts(len(times), min(times, default=None), max(times, default=None))
-        self.late_records += audit_written(
-            self.store, self.options.pipeline, written, AuditMode.STOP
-        ).late_records
+        self.late_records += audit_written(self.store, plan, written, AuditMode.STOP).late_records
 
     def epochs(self, through_ns: int) -> Iterator[pa.Table]:
         """Read epochs until the low watermark has reached a time."""

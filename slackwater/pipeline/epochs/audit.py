@@ -7,12 +7,14 @@ import structlog
 from slackwater.scheduler.audit import SinkCounts, audit_epoch
 from slackwater.scheduler.errors import AuditError
 from slackwater.scheduler.read_options import AuditMode
-from slackwater.state.errors import LineageMissingError
+from slackwater.state.errors import LineageMissingError, StoreBehindError
 from slackwater.state.gaps import gaps
+from slackwater.state.models import Plan
 from slackwater.state.plans import latest_plan, reject_plans, unsealed_tasks
 from slackwater.state.store import Store
 from slackwater.state.task_counts import read_task_counts
 from slackwater.state.task_metrics import TaskMetrics, read_task_metrics
+from slackwater.timestamp import format_rfc3339
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.audit")
 
@@ -34,9 +36,28 @@ class AuditedEpoch:
     measures: TaskMetrics
 
 
+def planned_epoch(store: Store, pipeline: str) -> Plan:
+    """Return the plan of the epoch that is about to be read, for audit_written().
+
+    The store may go back before the epoch is audited, to one with another plan. Tasks of a plan
+    that it no longer has are not read.
+
+    Raises:
+        LineageMissingError: the store has lost it.
+        StateError: the store can't be reached.
+    """
+    plan = latest_plan(store, pipeline)
+    if plan is None:
+        raise LineageMissingError(
+            f"the metadata store has no plan of pipeline {pipeline!r}, whose epoch is being read.",
+            "It was lost, or has gone back to an earlier state; the epoch is planned again",
+        )
+    return plan
+
+
 def audit_written(
     store: Store,
-    pipeline: str,
+    plan: Plan,
     written: SinkCounts,
     mode: AuditMode,
     *,
@@ -46,7 +67,7 @@ def audit_written(
 
     Args:
         store: the metadata store, which has the counts.
-        pipeline: its name.
+        plan: of the epoch, as planned_epoch() returned it before the epoch was read.
         written: the sink's counts.
         mode: whether a broken promise stops the epoch or is only logged.
         generation: the generation of the caller's lease; None if it has no lease.
@@ -54,16 +75,17 @@ def audit_written(
     Raises:
         AuditError: the epoch breaks a promise, and the mode is to stop. The next plan of its cut
             is then read with the proof that allows no late records.
-        LineageMissingError: the store has lost the epoch's plan.
+        StoreBehindError: the store has another plan now.
         LeaseLostError: it breaks one, and the pipeline has another owner now.
         StateError: the store can't be reached.
     """
-    plan = latest_plan(store, pipeline)
-    row = store.pipeline(pipeline)
-    if plan is None or row is None:
-        raise LineageMissingError(
-            f"the metadata store has no plan of pipeline {pipeline!r}, whose epoch was just read.",
-            "It was lost, or has gone back to an earlier state; the epoch is planned again",
+    latest, row = latest_plan(store, plan.pipeline), store.pipeline(plan.pipeline)
+    if latest is None or latest.plan_id != plan.plan_id or row is None:
+        raise StoreBehindError(
+            f"the last plan of pipeline {plan.pipeline!r} in the metadata store is not that of the"
+            f" epoch that ends at {format_rfc3339(plan.end_ns)}: the store has gone back to an"
+            " earlier state, or another owner plans.",
+            "The epoch is planned again",
         )
     counted = read_task_counts(store, plan.plan_id)
     broken = audit_epoch(
@@ -71,7 +93,7 @@ def audit_written(
         counted,
         written,
         low_watermark_ns=row.low_watermark_ns,
-        gaps=gaps(store, pipeline),
+        gaps=gaps(store, plan.pipeline),
     )
     broken += [
         f"task {index} of the epoch's plan is not sealed: the metadata store went back"
@@ -82,8 +104,8 @@ def audit_written(
         reject_plans(store, replace(plan, generation=generation))
         raise AuditError(broken)
     for violation in broken:
-        _log.error("audit failed", pipeline=pipeline, violation=violation)
+        _log.error("audit failed", pipeline=plan.pipeline, violation=violation)
     late = sum(counts.late_records for counts in counted.values())
     if late:
-        _log.warning("late records", pipeline=pipeline, records=late)
+        _log.warning("late records", pipeline=plan.pipeline, records=late)
     return AuditedEpoch(plan.start_ns, plan.end_ns, late, read_task_metrics(store, plan.plan_id))

@@ -12,16 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from structlog.contextvars import bound_contextvars
 
 from slackwater.own_error import OwnError
-from slackwater.pipeline.epochs.audit import AuditedEpoch, audit_written
+from slackwater.pipeline.epochs.audit import AuditedEpoch, audit_written, planned_epoch
 from slackwater.pipeline.failures import encoded
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sink import EpochSummary, Sink
-from slackwater.state.errors import StoreBehindError
 from slackwater.state.store import Store
-from slackwater.timestamp import datetime_to_ns, format_rfc3339, ns_to_datetime, seconds_to_ms
+from slackwater.timestamp import datetime_to_ns, ns_to_datetime, seconds_to_ms
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.writer")
 
@@ -97,7 +96,6 @@ class EpochWriter:
         self._audit = audit
         self._watches = watches
         self._is_cut_by_time = is_cut_by_time
-        self._last: tuple[int, int] | None = None
         self._written: dict[int, WrittenEpoch] = {}
         self._writing = threading.Lock()
 
@@ -122,17 +120,17 @@ class EpochWriter:
 
     def _write(self, changes: DataFrame, epoch: int) -> None:
         begun_s = time.monotonic()
+        plan = planned_epoch(self._store, self._pipeline)
         summary = self._sink.stage(changes, epoch)
         read_s = time.monotonic()
         self._lease.check(self._generation)
         audited = audit_written(
             self._store,
-            self._pipeline,
+            plan,
             _as_written(summary, has_times=self._is_cut_by_time),
             self._audit,
             generation=self._generation,
         )
-        self._require_progress(epoch, audited.low_watermark_ns)
         watermark = ns_to_datetime(audited.low_watermark_ns)
         for watch in self._watches:
             watch.inspect(audited.start_ns, audited.low_watermark_ns)
@@ -140,7 +138,6 @@ class EpochWriter:
         durable_at_ns, visible_s = time.time_ns(), time.monotonic()
         for watch in self._watches:
             watch.published(audited.low_watermark_ns)
-        self._last = (epoch, audited.low_watermark_ns)
         self._written[epoch] = WrittenEpoch(
             summary,
             audited,
@@ -148,22 +145,6 @@ class EpochWriter:
             sink_ms=seconds_to_ms(visible_s - read_s),
             durable_at_ns=durable_at_ns,
         )
-
-    def _require_progress(self, epoch: int, low_watermark_ns: int) -> None:
-        """Check that the store's last plan is this epoch's: its end lies after the last one's.
-
-        Raises:
-            StoreBehindError: the store went back after the epoch was planned.
-        """
-        if self._last is None:
-            return
-        last_epoch, last_ns = self._last
-        if epoch > last_epoch and low_watermark_ns <= last_ns:
-            raise StoreBehindError(
-                f"the metadata store no longer has the plan of epoch {epoch} of pipeline"
-                f" {self._pipeline!r}: its last one ends at {format_rfc3339(low_watermark_ns)}.",
-                "The epoch is planned again",
-            )
 
     def pop_written(self, epoch: int) -> WrittenEpoch | None:
         """Return an epoch that this process wrote, once; None if another one wrote it."""
