@@ -143,7 +143,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "0.025 dollars a GiB": _BIGQUERY,
         "2 TiB a month": _BIGQUERY,
         "a few tenths of a second": _PARTITIONS,
-        "half a microsecond per record": _READING,
         "a thousand rows into ten million took 12.5 s": _MIRRORS,
     },
     "initial-scan.md": {"an hour by default": _SPANNER},
