@@ -315,10 +315,6 @@ FIGURES: Final[dict[str, dict[str, str]]] = {
         "up to 350 MiB": _LANDING,
         "450 MiB for Python, 500 MiB to 1 GiB for the JVM": _SOAK,
         "2 cores and 4 GiB": _MEMORY,
-        "36 s of fixed cost ... two and a half minutes": (
-            "tests/unit/scheduler/test_epoch_span.py"
-            "::test_the_lag_stays_bounded_whatever_an_epoch_costs"
-        ),
         "dollars for 1,000 requests": _COSTS,
         "A month of 30 days ... 60 s |": _COSTS,
         "once a minute": _STATED,
