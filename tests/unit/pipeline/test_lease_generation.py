@@ -11,11 +11,14 @@ from slackwater.pipeline.epochs.writer import EpochWriter
 from slackwater.pipeline.lease_holder import LeaseHolder
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.state.errors import LeaseLostError, StoreUnreachableError
+from slackwater.state.models import Plan
+from slackwater.state.plans import begin_plan
 from slackwater.state.store import Store
 from slackwater.worker_errors import WorkerError
 
 
 def test_a_writer_of_a_former_lease_is_refused(orders_store: Store) -> None:
+    begin_plan(orders_store, Plan("plan", "orders", 500, 1_500), tasks=0)
     lease = LeaseHolder(orders_store, "orders", duration_s=60)
     published: list[int] = []
     sink: Any = SimpleNamespace(
