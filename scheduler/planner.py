@@ -8,6 +8,7 @@ from slackwater.scheduler.change_source import ChangeSource
 from slackwater.scheduler.epoch_planner import EpochPlanner
 from slackwater.scheduler.plan import Task, balance
 from slackwater.state.commit import restart_at
+from slackwater.state.errors import LineageMissingError
 from slackwater.state.models import Partition, Plan
 from slackwater.state.plans import (
     begin_plan,
@@ -41,6 +42,13 @@ class Planner(EpochPlanner[Task, ChangeSource]):
         tasks: list[Task] = []
         if start_ns < end_ns:
             roots = lineage_planning.roots_of(self._store, plan, recorded)
+            if not roots:
+                # At any time some partition is there to be read.
+                raise LineageMissingError(
+                    f"the metadata store has no partition of pipeline {name!r} that can be read"
+                    f" after low watermark {format_rfc3339(start_ns)}.",
+                    "It was lost, or has gone back to an earlier state; the epoch is planned again",
+                )
             tasks = balance(
                 plan, roots, partition_load(self._store, name), tasks_max=self._options.tasks_max
             )

@@ -14,6 +14,7 @@ from slackwater.scheduler.plan import Task
 from slackwater.scheduler.planner import Planner
 from slackwater.scheduler.tasks.partition_reader import PartitionFacts
 from slackwater.scheduler.tasks.task_attempt import TaskAttempt
+from slackwater.state.errors import LineageMissingError
 from slackwater.state.gaps import record_gap
 from slackwater.state.models import Gap, Partition, PartitionKey, TaskCounts
 from slackwater.state.plans import sealed_plan_id
@@ -175,3 +176,16 @@ def test_an_altered_per_placement_tvf_leads_to_the_other_functions(
     assert sorted(root.key for root in task.roots) == sorted(
         PartitionKey(f, t) for f in after for t in "ab"
     )
+
+
+def test_an_epoch_is_not_planned_without_partitions(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store may go back after they were found: the epoch would lose all records."""
+    planner = planner_of(store, Source(IMMUTABLE))
+    planner.plan_first(FIRST_NS)
+    planner.commit(FIRST_NS)
+    monkeypatch.setattr(planner, "_has_partitions_at", lambda *_: True)
+    store.replace_partitions("orders", [])
+    with pytest.raises(LineageMissingError, match="no partition of pipeline 'orders'"):
+        planner.plan(FIRST_NS, NEXT_NS)
