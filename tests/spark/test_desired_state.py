@@ -206,7 +206,9 @@ def test_one_of_two_pipelines_in_a_process_fails_alone_and_is_resumed(
     _wait_for_state(service, "running", "late")
     _wait_until_ready(service)
     assert slackwater("stop", "-c", str(service.config)).returncode == 2
-    assert _request("pause", service, "--pipeline", "late") == "late: paused"
+    said = _request("pause", service, "--pipeline", "late")
+    resume = f"slackwater resume -c {service.config} --pipeline late"
+    assert said == f"late: is paused; `{resume}` lets it go on"
     os.kill(service.pid, signal.SIGTERM)
     assert service.wait(SECONDS_MAX) == 0
 
