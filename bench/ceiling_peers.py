@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import psutil
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 
 from bench.ceiling import Load
 from bench.figures import tell
+from bench.reading import database_of, go_command
 from bench.service import cpu_s, synthetic_stream
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.timestamp import datetime_to_rfc3339, format_rfc3339
@@ -43,10 +42,7 @@ Peer = Callable[[ChangeStream, int, Count], AbstractContextManager[int]]
 @contextmanager
 def go_tool(path: str, stream: ChangeStream, start_ns: int, count: Count) -> Iterator[int]:
     """Run spanner-change-streams-tail; yield the process's number."""
-    command = [
-        path, "-p", stream.project, "-i", stream.instance, "-d", stream.database,
-        "-s", stream.change_stream, "-f", "json", "--start", format_rfc3339(start_ns),
-    ]  # fmt: skip
+    command = go_command(path, stream, start_ns)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
     assert process.stdout is not None
     counting = threading.Thread(target=_count_in, args=(process.stdout, count))
@@ -80,11 +76,7 @@ def plain_client(stream: ChangeStream, start_ns: int, count: Count) -> Iterator[
 
 def _read_for_ever(stream: ChangeStream, start_ns: int, count: Count) -> None:
     """Read with a thread for each partition."""
-    database = (
-        spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-        .instance(stream.instance)
-        .database(stream.database)
-    )
+    database = database_of(stream)
     sql = (
         f"SELECT ChangeRecord FROM READ_{CHANGE_STREAM}(start_timestamp => @start,"
         " end_timestamp => @end, partition_token => @token, heartbeat_milliseconds => @beat)"

@@ -27,7 +27,7 @@ from bench.ceiling import Load
 from bench.figures import tell
 from slackwater.reader.change_stream import PartitionMode
 from slackwater.reader.query.batch_decoder import BatchDecoder, RecordConsumer
-from slackwater.reader.records import ChildPartition, ChildPartitionsRecord
+from slackwater.reader.records import ChildPartitionsRecord
 from slackwater.scheduler.change_source import Query
 from slackwater.scheduler.notebook_options import parse_options
 from slackwater.scheduler.plan import Task
@@ -38,6 +38,7 @@ from slackwater.state.store import Store
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339
 from tests.support.change_sources import PlannedSource, QuietQuery
 from tests.synthetic.script import Script
+from tests.synthetic.server import child_record
 
 WARM_UP_EPOCHS: Final = 2
 # Besides those of the tasks: those of the driver, and those that PostgreSQL reserves.
@@ -87,16 +88,7 @@ class ScriptedLineage(PlannedSource):
         partition = self._script.by_key[function, token]
         if partition.end_us is None or partition.end_us * 1_000 > end_ns:
             return EndOf(())
-        return EndOf(
-            tuple(
-                ChildPartitionsRecord(
-                    child.start_us * 1_000,
-                    "1",
-                    (ChildPartition(child.token, frozenset(child.parents)),),
-                )
-                for child in self._script.children.get(token, ())
-            )
-        )
+        return EndOf(tuple(map(child_record, self._script.children.get(token, ()))))
 
 
 # A process that is forked has the script; it opens a store of its own.

@@ -133,13 +133,15 @@ def ours(case: Case, stream: ChangeStream) -> int:
     return rows
 
 
+def database_of(stream: ChangeStream) -> Any:
+    """Return google-cloud-spanner's database of a change stream."""
+    client_of_project = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
+    return client_of_project.instance(stream.instance).database(stream.database)
+
+
 def client(case: Case, stream: ChangeStream) -> int:
     """Read with the loop that Spanner's documentation suggests."""
-    database = (
-        spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-        .instance(stream.instance)
-        .database(stream.database)
-    )
+    database = database_of(stream)
     is_postgresql = case.dialect is Dialect.POSTGRESQL
     sql = (
         f'SELECT * FROM "spanner"."read_json_{CHANGE_STREAM}"($1, $2, $3, $4, null)'
@@ -173,17 +175,19 @@ def client(case: Case, stream: ChangeStream) -> int:
         return sum(pool.map(read, range(case.partitions)))
 
 
+def go_command(path: str, stream: ChangeStream, start_ns: int) -> list[str]:
+    """Return the command by which spanner-change-streams-tail writes JSON from a time on."""
+    return [
+        path, "-p", stream.project, "-i", stream.instance, "-d", stream.database,
+        "-s", stream.change_stream, "-f", "json", "--start", format_rfc3339(start_ns),
+    ]  # fmt: skip
+
+
 def go(path: str, case: Case, stream: ChangeStream) -> float:
     """Return the CPU seconds of spanner-change-streams-tail for the same records."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [
-            path, "-p", stream.project, "-i", stream.instance, "-d", stream.database,
-            "-s", stream.change_stream, "-f", "json",
-            "--start", format_rfc3339(START_US * 1_000), "--end", format_rfc3339(case.end_ns),
-        ],
-        stdout=subprocess.PIPE, check=True, timeout=600,
-    )  # fmt: skip
+    command = [*go_command(path, stream, START_US * 1_000), "--end", format_rfc3339(case.end_ns)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=600)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     records = done.stdout.count(b'"commit_timestamp"')
     if records != case.records:

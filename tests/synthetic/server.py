@@ -246,7 +246,7 @@ class _Database:
             yield [self._encode(HeartbeatRecord(beat_us * 1_000))]
         if partition.end_us is not None and last_us == partition.end_us:
             children = self._script.children.get(partition.token, ())
-            yield [self._encode(_child_record(child)) for child in children]
+            yield [self._encode(child_record(child)) for child in children]
 
     def _beats(self, shown_us: int, next_us: int, heartbeat_us: int) -> Iterable[int]:
         """Return the times of heartbeats until the next record, if it lies in the future."""
@@ -324,7 +324,8 @@ def _name_columns(metadata: Any, names: Iterable[str]) -> None:
         metadata.row_type.fields.add(name=name).type_.code = TypeCode.STRING
 
 
-def _child_record(child: ScriptedPartition) -> ChildPartitionsRecord:
+def child_record(child: ScriptedPartition) -> ChildPartitionsRecord:
+    """Return the record by which its parents announce a partition."""
     partition = ChildPartition(child.token, frozenset(child.parents))
     return ChildPartitionsRecord(child.start_us * 1_000, "00000001", (partition,))
 
