@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
-from greenlet import getcurrent, greenlet
+from greenlet import enable_optional_cleanup, getcurrent, greenlet
 
 from slackwater.reader.transport.transfers import Transfers, transfers
 
@@ -24,6 +24,11 @@ T = TypeVar("T")
 _BUSY_S: Final = 0.25
 
 _LOCAL: Final = threading.local()
+
+# When a thread ends, greenlet drops a reference to its first greenlet unless the collector of
+# garbage shows whose it is. It shows nothing that gc.freeze() has put aside, and what is freed is
+# in use then.
+enable_optional_cleanup(False)
 
 
 class Loop(Protocol):

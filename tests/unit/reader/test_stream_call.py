@@ -444,6 +444,29 @@ def test_a_child_that_ends_leaves_its_parents_call_alone(server: Server) -> None
     assert subprocess.check_output(command, text=True) == "299\n"
 
 
+FREEZING = """
+import gc, pickle, sys
+import grpc
+from slackwater.endpoint import plaintext
+from slackwater.reader.transport.channels import Channels
+from slackwater.reader.transport.receive_loop import receive_loop
+
+channels, read = Channels(plaintext(sys.argv[1])), []
+script = pickle.dumps(([600] * 3, grpc.StatusCode.OK, False))
+for _ in range(100):
+    with receive_loop(1) as loop:
+        loop.submit(lambda: read.extend(channels.start("/test/Stream", script, ())))
+        gc.freeze()
+print(len(read))
+"""
+
+
+def test_loops_that_no_collection_sees_end_without_a_trace(server: Server) -> None:
+    # Spark's workers freeze what is left after a task: a call's handle has its loop still.
+    command = [sys.executable, "-c", FREEZING, server.channels._target]
+    assert subprocess.check_output(command, text=True, timeout=240) == "300\n"
+
+
 class Relay:
     """A way to a server that can be lost without a word.
 
