@@ -25,9 +25,10 @@ from google.cloud.spanner_v1 import param_types
 
 from bench.ceiling import Load
 from bench.figures import tell
-from bench.reading import database_of, go_command
+from bench.reading import go_command
 from bench.service import cpu_s, synthetic_stream
 from slackwater.reader.change_stream import ChangeStream
+from slackwater.testing.emulator_database import database_of
 from slackwater.timestamp import datetime_to_rfc3339, format_rfc3339
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
 

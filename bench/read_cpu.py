@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 from pyspark.sql import DataFrame
 
@@ -32,6 +30,7 @@ from slackwater.pipeline.spark.session import start_spark, stop_spark
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import partitions_alive
 from slackwater.reader.transport.connection import Connection
+from slackwater.testing.emulator_database import database_of
 from slackwater.timestamp import format_rfc3339
 from tests.support.emulators import own_database
 
@@ -63,8 +62,7 @@ def cpu_seconds() -> float:
 
 def write(stream: ChangeStream, records: int, number: int) -> None:
     """Write each record in its own transaction, so that it is its own data change record."""
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
+    database = database_of(stream)
     for i in range(records):
         with database.batch() as batch:
             batch.insert(
@@ -74,8 +72,7 @@ def write(stream: ChangeStream, records: int, number: int) -> None:
 
 def read_by_client(stream: ChangeStream, start: str, end: str, tokens: list[str]) -> int:
     """Read with the loop that Spanner's documentation suggests."""
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
+    database = database_of(stream)
     sql = (
         f"SELECT ChangeRecord FROM READ_{stream.change_stream}(start_timestamp => @s,"
         " end_timestamp => @e, partition_token => @t, heartbeat_milliseconds => 10000)"

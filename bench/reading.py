@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 from google.cloud.spanner_v1.types import ChangeStreamRecord
 
@@ -38,6 +36,7 @@ from slackwater.scheduler.audit import PartialTransactions, PartitionAudit, task
 from slackwater.scheduler.epoch import cut_of, watermark_for_end
 from slackwater.scheduler.tasks.cut_filter import CutFilter
 from slackwater.state.models import Plan
+from slackwater.testing.emulator_database import database_of
 from slackwater.timestamp import format_rfc3339
 from tests.synthetic.script import Script
 from tests.synthetic.server import CHANGE_STREAM, synthetic_process
@@ -131,12 +130,6 @@ def ours(case: Case, stream: ChangeStream) -> int:
     assert counted.records == rows, "the audit counted other records"
     assert not counted.violations, counted.violations
     return rows
-
-
-def database_of(stream: ChangeStream) -> Any:
-    """Return google-cloud-spanner's database of a change stream."""
-    client_of_project = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    return client_of_project.instance(stream.instance).database(stream.database)
 
 
 def client(case: Case, stream: ChangeStream) -> int:

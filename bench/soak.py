@@ -27,8 +27,6 @@ from typing import Any, Final
 import grpc
 import psutil
 import pyarrow.dataset as ds
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 from google.cloud.spanner_v1 import KeySet
 
 from bench.plots import draw_panels
@@ -37,6 +35,7 @@ from slackwater.demo.service import Service
 from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.connection import Connection
+from slackwater.testing.emulator_database import database_of
 from tests.faults.proxy import Breaks, FaultProxy, Refuses, Stalls
 from tests.support.emulators import own_database
 
@@ -59,8 +58,7 @@ class LoggedLoad:
     """Writes transactions in waves, and logs what each committed."""
 
     def __init__(self, stream: ChangeStream, *, seed: int) -> None:
-        client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-        self._database = client.instance(stream.instance).database(stream.database)
+        self._database = database_of(stream)
         self._random = random.Random(seed)
         self._items: list[int] = []
         self._next = 0

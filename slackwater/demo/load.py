@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 from google.cloud.spanner_v1 import KeySet
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.testing.emulator_database import database_of
 
 CHANGE_STREAM: Final = "DemoStream"
 
@@ -61,10 +60,7 @@ class Load:
     """
 
     def __init__(self, stream: ChangeStream, dialect: Dialect, *, seed: int) -> None:
-        client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-        self._database = client.instance(stream.instance).database(
-            stream.database, database_dialect=_client_dialect(dialect)
-        )
+        self._database = database_of(stream, dialect)
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._orders: dict[int, list[int]] = {}
         self._next = 0
@@ -134,9 +130,3 @@ class Load:
 
     def _payment(self, customer: int) -> list[Any]:
         return [f"{customer}-{self._random.randint(0, 10**9)}", self._random.random(), b"cGFpZA=="]
-
-
-def _client_dialect(dialect: Dialect) -> Any:
-    from google.cloud.spanner_admin_database_v1 import DatabaseDialect
-
-    return getattr(DatabaseDialect, str(dialect))

@@ -1,10 +1,13 @@
 """Databases on the emulator, for the demo and the tests."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 from google.api_core.exceptions import AlreadyExists
-from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import spanner
+from google.cloud.spanner_admin_database_v1 import DatabaseAdminClient, DatabaseDialect
 from google.cloud.spanner_admin_database_v1.services.database_admin.transports import (
     DatabaseAdminGrpcTransport,
 )
@@ -20,6 +23,19 @@ from google.cloud.spanner_admin_instance_v1.types import CreateInstanceRequest, 
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.quoting import identifier
+
+
+def database_of(stream: ChangeStream, dialect: Dialect | None = None) -> Any:
+    """Return google-cloud-spanner's database of a change stream.
+
+    Args:
+        stream: names the database, on the emulator of SPANNER_EMULATOR_HOST.
+        dialect: the database's, which the client needs for some of its methods.
+    """
+    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
+    its_dialect = None if dialect is None else getattr(DatabaseDialect, str(dialect))
+    instance = client.instance(stream.instance)
+    return instance.database(stream.database, database_dialect=its_dialect)
 
 
 def create_database(stream: ChangeStream, dialect: Dialect, ddl: Sequence[str]) -> None:

@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
-from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 from google.cloud.spanner_v1 import JsonObject, KeySet
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
@@ -28,6 +25,7 @@ from slackwater.reader.records import (
     HeartbeatRecord,
 )
 from slackwater.reader.transport.connection import Connection
+from slackwater.testing.emulator_database import database_of
 from tests.support.emulators import CHURN_SECONDS, NewDatabase
 
 GOOGLESQL_TYPES = (
@@ -57,10 +55,7 @@ def type_ddl(dialect: Dialect, capture: str = CAPTURE_TYPES[0]) -> tuple[str, ..
 
 
 def client(stream: ChangeStream, dialect: Dialect) -> Any:
-    made = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    return made.instance(stream.instance).database(
-        stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
-    )
+    return database_of(stream, dialect)
 
 
 def follow(

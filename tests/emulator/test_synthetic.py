@@ -1,5 +1,6 @@
 """The synthetic server answers as the emulator does, and the plain client understands it."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from slackwater.demo.load import Load
 from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.database.change_stream_info import partitions_alive, read_change_stream_info
+from slackwater.reader.database.snapshot_read import select, snapshot_part
+from slackwater.reader.database.watched_tables import Table, watched_tables
 from slackwater.reader.errors import ReaderError, UnavailableError
 from slackwater.reader.query.partition_query import PartitionQuery
 from slackwater.reader.records import (
@@ -18,6 +21,7 @@ from slackwater.reader.records import (
     HeartbeatRecord,
 )
 from slackwater.reader.transport.connection import Connection
+from slackwater.testing.emulator_database import database_of
 from slackwater.testing.plain_client import read_truth
 from slackwater.timestamp import format_rfc3339
 from tests.support.emulators import NewDatabase
@@ -25,6 +29,7 @@ from tests.support.epochs import EpochLoop
 from tests.synthetic.rows import ListedRows, PatternRows
 from tests.synthetic.script import Script, ScriptedPartition, lineage
 from tests.synthetic.server import CHANGE_STREAM, SyntheticSpanner
+from tests.synthetic.table import COLUMNS, FIRST_ID, NAME, SyntheticTable
 
 SECOND_NS = 10**9
 NOW_US = 1_769_850_000_000_000
@@ -133,6 +138,41 @@ def test_the_same_queries_get_the_same_answers(dialect: Dialect, new_database: N
         assert asked > 20
         made.close()
     real.close()
+
+
+def parts_of(connection: Connection) -> tuple[Table, list[dict[str, Any]]]:
+    """A table, and the rows of a partitioned read of it."""
+    dialect, at_ns = Dialect.GOOGLE_STANDARD_SQL, connection.strong_read_timestamp_ns()
+    [table] = watched_tables(connection, dialect, at_ns)
+    read, tokens = connection.partitioned_read(select(dialect, table), at_ns)
+    rows: list[dict[str, Any]] = []
+    for token in tokens:
+        for batch in snapshot_part(connection, dialect, table, at_ns, read=read, token=token):
+            rows += batch.select(["table_name", "column_types", "mods"]).to_pylist()
+    return table, sorted(rows, key=lambda row: str(row["mods"]))
+
+
+def test_a_table_is_read_in_parts_as_on_the_emulator(new_database: NewDatabase) -> None:
+    columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    ddl = (
+        f"CREATE TABLE {NAME} ({columns}) PRIMARY KEY (Id)",
+        f"CREATE CHANGE STREAM {CHANGE_STREAM} FOR ALL",
+    )
+    stream = new_database(Dialect.GOOGLE_STANDARD_SQL, ddl, CHANGE_STREAM)
+    table = SyntheticTable(450, 3)
+    values = [
+        [FIRST_ID + number, f"customer {FIRST_ID + number}", number / 7, "x" * 400]
+        for number in range(table.rows)
+    ]
+    with database_of(stream).batch() as batch:
+        batch.insert(NAME, list(COLUMNS), values)
+    script = Script(Dialect.GOOGLE_STANDARD_SQL, (ScriptedPartition("p", 0),), table=table)
+    with (
+        SyntheticSpanner(script) as server,
+        closing(Connection(stream)) as real,
+        closing(Connection(synthetic(server))) as made,
+    ):
+        assert parts_of(made) == parts_of(real)
 
 
 @pytest.mark.parametrize("dialect", list(Dialect), ids=str)

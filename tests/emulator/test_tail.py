@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import yaml
 from google.api_core.exceptions import InvalidArgument
-from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 
 from slackwater.demo.load import Load, ddl
@@ -27,6 +26,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.envelopes.registry import envelopes
 from slackwater.testing.emulator import Emulator
+from slackwater.testing.emulator_database import database_of
 from slackwater.testing.plain_client import TruthRecord, canonical
 from slackwater.timestamp import format_rfc3339
 from tests.support.command_line import slackwater
@@ -249,8 +249,7 @@ def test_an_initial_scan_only_reads_the_watched_columns_at_the_cursor_and_ends(
         ],
         change_stream="Parts",
     )
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
+    database = database_of(stream)
 
     def insert(number: int) -> None:
         with database.batch() as batch:
@@ -288,8 +287,7 @@ def test_a_table_without_key_columns_is_told_of_in_every_envelope(
         ],
         change_stream="S",
     )
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
+    database = database_of(stream)
     connection = Connection(stream)
     start_ns = connection.strong_read_timestamp_ns()
     with database.batch() as batch:

@@ -27,8 +27,6 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 from google.api_core.exceptions import NotFound
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 from pyiceberg.table import StaticTable
 
 from slackwater.config.load import DEFAULT_FILE
@@ -38,6 +36,7 @@ from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
 from slackwater.spark_sink.errors import PostgresqlError
 from slackwater.spark_sink.tables.in_postgresql.database import Database
+from slackwater.testing.emulator_database import database_of
 from tests.install.environments import Environment, new_environment, run
 from tests.support.bigquery import BigQueryServer, bigquery_server
 from tests.support.command_line import output_of, slackwater
@@ -492,8 +491,7 @@ def lake_mirrors(output: Path) -> dict[str, list[str]] | None:
 
 
 def spanners(stream: ChangeStream, dialect: Dialect) -> dict[str, list[str]]:
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
+    database = database_of(stream)
     quote = '"' if dialect is Dialect.POSTGRESQL else "`"
     found: dict[str, list[str]] = {}
     for table in TABLES:

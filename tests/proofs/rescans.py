@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import deltalake
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream, Dialect
@@ -34,7 +32,7 @@ from slackwater.state.models import Epoch
 from slackwater.state.rescan_models import NEW_TABLE, REPAIR, REQUESTED, Rescan, RescanState
 from slackwater.state.rescans import rescans
 from slackwater.state.store import Store
-from slackwater.testing.emulator_database import update_ddl
+from slackwater.testing.emulator_database import database_of, update_ddl
 from tests.proofs.mirrors import KINDS, MORE_KINDS, mirror_settings
 from tests.support import mixed_load
 from tests.support.emulators import CHURN_SECONDS, own_database
@@ -62,8 +60,7 @@ def ddl(dialect: Dialect, capture: str) -> list[str]:
 
 def insert_many(stream: ChangeStream, count: int) -> None:
     """Insert rows into two tables, which no transaction of the load changes."""
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
+    database = database_of(stream)
     for first in range(0, count, 500):
         numbers = range(first, min(count, first + 500))
         with database.batch() as batch:

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Producer
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 
 from slackwater.demo.service import Service
 from slackwater.reader.change_stream import ChangeStream
 from slackwater.reader.transport.connection import Connection
 from slackwater.testing.emulator import Emulator
+from slackwater.testing.emulator_database import database_of
 from slackwater.timestamp import parse_rfc3339
 from tests.support.debezium_connector import MESSAGES
 from tests.support.emulators import database_on
@@ -68,8 +67,7 @@ def test_consumers_get_the_changes_after_the_connectors_last_watermark(
     stream = database_on(emulator, statements=STATEMENTS, change_stream="Everything")
     connection = Connection(stream)
 
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
+    database = database_of(stream)
 
     def insert(number: int) -> None:
         with database.batch() as batch:

@@ -12,16 +12,13 @@ from typing import Any, Final
 import pytest
 import yaml
 from google.api_core.exceptions import GoogleAPICallError
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
-from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 from pyspark.sql import SparkSession
 
 from slackwater.config.settings import Settings
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.state.rescan_models import Rescan, RescanState
 from slackwater.state.rescans import rescans
-from slackwater.testing.emulator_database import update_ddl
+from slackwater.testing.emulator_database import database_of, update_ddl
 from tests.proofs.mirrors import KINDS, Kind, mirror_settings
 from tests.spark.pipeline_owner import Owner
 from tests.support.changing import renamed, spell
@@ -55,10 +52,7 @@ class Tables:
     """Tables that are renamed; it knows which one has which name."""
 
     def __init__(self, stream: ChangeStream, dialect: Dialect) -> None:
-        client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-        self._database = client.instance(stream.instance).database(
-            stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
-        )
+        self._database = database_of(stream, dialect)
         self.stream, self.dialect = stream, dialect
         self._choice = random.Random(3)
         self._columns = 0

@@ -11,13 +11,12 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
 
 from slackwater.endpoint import plaintext
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.testing.emulator import Emulator
-from slackwater.testing.emulator_database import create_database
+from slackwater.testing.emulator_database import create_database, database_of
 from tests.support.command_line import PROGRAM, output_of, slackwater
 from tests.support.pages import blocks
 from tests.support.postgres import PROGRAMS, running_server
@@ -36,8 +35,7 @@ class Shop:
     """The tables in Spanner, and what writes to them."""
 
     def __init__(self, stream: ChangeStream) -> None:
-        client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-        self._database = client.instance(stream.instance).database(stream.database)
+        self._database = database_of(stream)
 
     def write(self, customers: int) -> None:
         """Add customers, each with two orders; change one, and delete one with its orders."""

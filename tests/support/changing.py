@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
-from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
 from slackwater.reader.transport.connection import Connection
-from slackwater.testing.emulator_database import update_ddl
+from slackwater.testing.emulator_database import database_of, update_ddl
 from tests.support.emulators import NewDatabase
 from tests.support.epochs import EpochLoop
 
@@ -109,10 +106,7 @@ class ChangingDatabase:
         tables = [table(dialect, name) for name in ("`T`", "`U`")]
         self.stream: ChangeStream = new_database(dialect, [*tables, self.make_stream], "S")
         self._ids = itertools.count(1)
-        client = spanner.Client(project=self.stream.project, credentials=AnonymousCredentials())
-        self.client: Any = client.instance(self.stream.instance).database(
-            self.stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
-        )
+        self.client: Any = database_of(self.stream, dialect)
         self.clock = Connection(self.stream)
         self.start_ns = self.clock.strong_read_timestamp_ns()
         self.loop = self.pipeline(self.start_ns)

@@ -4,12 +4,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
-from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 from google.cloud.spanner_v1 import KeySet
 
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.testing.emulator_database import database_of
 
 CHANGE_STREAM = "MixedStream"
 SINGERS, ALBUMS, FLAGS, NOTES = "Singers", "Albums", "Flags", "archive.Notes"
@@ -223,10 +221,7 @@ class MixedLoad(MixedChanges):
     """Writes them to the database of a change stream."""
 
     def __init__(self, stream: ChangeStream, dialect: Dialect, *, seed: int) -> None:
-        client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-        database = client.instance(stream.instance).database(
-            stream.database, database_dialect=getattr(DatabaseDialect, str(dialect))
-        )
+        database = database_of(stream, dialect)
         super().__init__(database, seed=seed)
 
     def execute(self, statement: str) -> None:

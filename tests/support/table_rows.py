@@ -7,18 +7,15 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
-
 from slackwater.reader.change_stream import ChangeStream, Dialect
+from slackwater.testing.emulator_database import database_of
 
 
 def spanner_rows(
     stream: ChangeStream, dialect: Dialect, table: str, at_ns: int | None = None
 ) -> list[dict[str, Any]]:
     """Return the rows of a table at a time or now, with comparable() values."""
-    client = spanner.Client(project=stream.project, credentials=AnonymousCredentials())
-    database = client.instance(stream.instance).database(stream.database)
+    database = database_of(stream)
     quote = '"' if dialect is Dialect.POSTGRESQL else "`"
     name = f"{quote}.{quote}".join(table.split("."))
     at = None if at_ns is None else datetime.fromtimestamp(at_ns // 1_000 / 1e6, UTC)

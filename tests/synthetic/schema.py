@@ -10,10 +10,11 @@ from tests.support.proto_messages import proto_metadata
 from tests.support.spanner_messages import googlesql_metadata, postgresql_metadata
 from tests.synthetic.rows import ListedRows
 from tests.synthetic.script import Script
+from tests.synthetic.table import COLUMNS, NAME
 
 COLUMN_NAMES: Final = (
     *("table_schema", "table_name", "column_name", "spanner_type", "ordinal_position"),
-    *("is_generated", "column_ordering"),
+    *("is_generated", "column_ordering", "is_nullable"),
 )
 
 _IN_POSTGRESQL: Final = {
@@ -30,7 +31,7 @@ _IN_POSTGRESQL: Final = {
 
 
 def columns_in(script: Script) -> list[list[str]]:
-    """The rows of the information schema: the columns of the listed records' tables."""
+    """The rows of the information schema: columns of the table and of the listed records'."""
     columns: dict[str, dict[str, ColumnType]] = {}
     for partition in script.partitions:
         if isinstance(partition.rows, ListedRows):
@@ -47,7 +48,11 @@ def columns_in(script: Script) -> list[list[str]]:
         for column in sorted(of_table.values(), key=lambda column: column.ordinal_position):
             position = str(next(positions)) if column.is_primary_key else ""
             kind = _spelled(column.type, script.dialect)
-            rows.append([schema, name, column.name, kind, position, "NEVER", ""])
+            rows.append([schema, name, column.name, kind, position, "NEVER", "", "YES"])
+    if script.table is not None:
+        for place, (column_name, kind) in enumerate(COLUMNS.items()):
+            position = "" if place else "1"
+            rows.append(["", NAME, column_name, kind, position, "NEVER", "", "YES"])
     return rows
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Protocol
 
 from slackwater.reader.change_stream import Dialect, PartitionMode
+from tests.synthetic.table import SyntheticTable
 
 
 class Rows(Protocol):
@@ -78,6 +79,7 @@ class Script:
             stream's own function, its option per_placement_tvf is true.
         value_capture_type: the stream's option.
         linger_us: how long a record waits for others of its partition.
+        table: what can be scanned; None for nothing.
     """
 
     dialect: Dialect
@@ -88,6 +90,7 @@ class Script:
     begins_us: Mapping[str, int] = field(default_factory=lambda: {"": 0})
     value_capture_type: str = "OLD_AND_NEW_VALUES"
     linger_us: int = 0
+    table: SyntheticTable | None = None
 
     @property
     def is_per_placement(self) -> bool:

@@ -1,8 +1,8 @@
 """The synthetic server: Spanner's protocol over a script.
 
-It answers what a reader of change streams asks: sessions, the clock, the information schema and
-the change stream's functions. What a query may hold and how it ends is as on the emulator; the
-test tests/emulator/test_synthetic.py asks both the same.
+It answers what a reader of change streams asks: sessions, the clock, the information schema, the
+change stream's functions, and reads of a table, whole or in parts. What a query may hold and how it
+ends is as on the emulator; the test tests/emulator/test_synthetic.py asks both the same.
 """
 
 import re
@@ -20,8 +20,12 @@ from google.cloud.spanner_v1.types import (
     BatchCreateSessionsResponse,
     CreateSessionRequest,
     ExecuteSqlRequest,
+    Partition,
+    PartitionQueryRequest,
+    PartitionResponse,
     ResultSet,
     Session,
+    Transaction,
     TypeCode,
 )
 
@@ -38,10 +42,11 @@ from tests.support.spanner_messages import (
     PartialResultSetPb,
     value,
 )
-from tests.synthetic.grpc_over_h2 import AbortError, GrpcServer, Ready, in_a_process
+from tests.synthetic.grpc_over_h2 import AbortError, GrpcServer, Ready, Unary, in_a_process
 from tests.synthetic.rows import row_of
 from tests.synthetic.schema import COLUMN_NAMES, columns_in, metadata_of
 from tests.synthetic.script import Script, ScriptedPartition
+from tests.synthetic.table import NAME
 
 CHANGE_STREAM: Final = "Synthetic"
 # Records that are made at a time; what is sent from them are messages of the script's size.
@@ -51,6 +56,7 @@ _ARGUMENT: Final = re.compile(r"(\w+)\s*=>\s*@(\w+)|[@$](\w+)")
 _READ_FUNCTION: Final = re.compile(
     rf"(?:READ|read_json|read_proto_bytes)_{CHANGE_STREAM}(?:_(\w+))?"
 )
+_FROM_TABLE: Final = re.compile(rf'FROM [`"]?{NAME}\b')
 _QUOTED: Final = re.compile(r'[`"](\w+)[`"]')
 _NAMES: Final = ("start_timestamp", "end_timestamp", "partition_token", "heartbeat_milliseconds")
 
@@ -83,11 +89,13 @@ class SyntheticSpanner(GrpcServer):
             self._databases: Mapping[str, _Database] = defaultdict(lambda: one)
         else:
             self._databases = {name: _Database(its) for name, its in script.items()}
-        unary = {
+        unary: dict[str, Unary] = {
             "CreateSession": self.create_session,
             "BatchCreateSessions": self.create_sessions,
             "ExecuteSql": self.execute,
             "DeleteSession": lambda request: b"",
+            "BeginTransaction": lambda request: bytes(Transaction.serialize(Transaction(id=b"t"))),
+            "PartitionQuery": self.divide,
         }
         super().__init__(unary, {"ExecuteStreamingSql": self.stream})
 
@@ -110,6 +118,12 @@ class SyntheticSpanner(GrpcServer):
         """The clock and the information schema."""
         asked = ExecuteSqlRequest.pb(ExecuteSqlRequest.deserialize(request))
         return self._database(asked).execute(asked)
+
+    def divide(self, request: bytes) -> bytes:
+        """Divide a read of the table into its parts."""
+        parts = self._database(PartitionQueryRequest.deserialize(request)).parts()
+        tokens = [Partition(partition_token=b"%d" % part) for part in range(parts)]
+        return bytes(PartitionResponse.serialize(PartitionResponse(partitions=tokens)))
 
     def stream(self, request: bytes) -> Iterator[Ready]:
         """Answer a change stream query, or one of the other statements."""
@@ -151,7 +165,7 @@ class _Database:
     def stream(self, asked: Any) -> Iterator[Ready]:
         """Answer a change stream query, or one of the other statements."""
         if CHANGE_STREAM not in asked.sql:
-            yield [self._other(asked.sql)]
+            yield from self._others(asked)
             return
         query = _parse(asked)
         self._require_valid(asked.sql, query)
@@ -309,6 +323,17 @@ class _Database:
             rows = [[f or "default", defaults.get(f, "NO")] for f in functions]
             return ["placement_name", "is_default"], rows
         return ["one"], [["1"]]
+
+    def parts(self) -> int:
+        """Return into how many parts the table is divided."""
+        return 0 if self._script.table is None else self._script.table.parts
+
+    def _others(self, asked: Any) -> Iterator[Ready]:
+        table = self._script.table
+        if table is not None and _FROM_TABLE.search(asked.sql):
+            yield from table.messages(int(asked.partition_token) if asked.partition_token else None)
+        else:
+            yield [self._other(asked.sql)]
 
     def _other(self, sql: str) -> bytes:
         message = PartialResultSetPb()
