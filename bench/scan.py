@@ -36,7 +36,7 @@ from tests.synthetic.server import synthetic_process
 from tests.synthetic.table import COLUMNS, FIRST_ID, NAME, SyntheticTable
 
 _SMALL: Final = 5_000
-_ROWS_A_PART: Final = 25_000
+_ROWS_A_PART: Final = 100_000
 _SECONDS_MAX: Final = 3_600
 
 

@@ -31,6 +31,9 @@ IN_COMMON: Final[dict[str, Any]] = {
     "is_system_transaction": False,
 }
 _string_value: Final = attrgetter("string_value")
+_number_value: Final = attrgetter("number_value")
+# Their JSON has no comma.
+_SIMPLE: Final = {float, bool, type(None)}
 
 
 def plain_value(value: Any) -> Any:
@@ -43,9 +46,12 @@ def plain_value(value: Any) -> Any:
 
 def plain_column(values: Sequence[Any]) -> list[Any]:
     """Return the same for the values of one column."""
-    texts = list(map(_string_value, values))
-    # A value of another kind has an empty one.
-    return texts if all(texts) else list(map(plain_value, values))
+    # A value of another kind has an empty text, and 0 as its number.
+    if all(plain := list(map(_string_value, values))):
+        return plain
+    if all(plain := list(map(_number_value, values))):
+        return plain
+    return list(map(plain_value, values))
 
 
 def row_columns(
@@ -108,8 +114,10 @@ def _texts(names: Iterable[str], columns: Mapping[str, Sequence[Any]], count: in
 
 def _literals(values: Sequence[Any]) -> tuple[pa.Array | str, ...]:
     """Return what makes the JSON of each value of a column, once it is joined."""
-    if all(isinstance(value, str) for value in values):
+    if (kinds := set(map(type, values))) == {str}:
         return string_literals(pa.array(values, pa.string()))
+    if kinds <= _SIMPLE:
+        return (pa.array(orjson.dumps(values)[1:-1].split(b","), pa.string()),)
     return (pa.array(list(map(orjson.dumps, values)), pa.string()),)
 
 
