@@ -10,11 +10,12 @@ from dataclasses import astuple, dataclass
 
 import sqlalchemy as sa
 
-from slackwater.state.errors import AlreadySealedError
+from slackwater.state.errors import AlreadySealedError, StoreBehindError
 from slackwater.state.models import Plan, TaskCounts
 from slackwater.state.store import Store
-from slackwater.state.tables import plan_positions, positions
+from slackwater.state.tables import plan_positions, plan_tasks, plans, positions
 from slackwater.state.transaction import Transaction
+from slackwater.timestamp import format_rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,26 @@ def confirm_positions(
         _set(connection, pipeline, rows, low_watermark_ns)
 
 
-def positions_text(store: Store, plan_id: str) -> str:
-    """Return the positions that the tasks of a plan have left, in one text for positions_of()."""
-    rows = store.read(lambda connection: _of_plan(connection, plan_id))
-    return json.dumps([astuple(row) for row in rows])
+def positions_text(store: Store, plan: Plan) -> str:
+    """Return the positions that the tasks of a plan have left, in one text for positions_of().
+
+    Raises:
+        StoreBehindError: not all of its tasks are sealed: the store went back since the audit.
+    """
+
+    def work(connection: sa.Connection) -> list[TaskPositions]:
+        its = plans.c.plan_id == plan.plan_id
+        unsealed = (plan_tasks.c.plan_id == plans.c.plan_id, plan_tasks.c.records.is_(None))
+        is_sealed = sa.select(plans.c.plan_id).where(its, ~sa.exists().where(*unsealed))
+        if connection.execute(is_sealed).first() is None:
+            raise StoreBehindError(
+                f"the metadata store no longer has all that tasks of pipeline {plan.pipeline!r}"
+                f" have read up to {format_rfc3339(plan.end_ns)}.",
+                "The epoch is planned again",
+            )
+        return _of_plan(connection, plan.plan_id)
+
+    return json.dumps([astuple(row) for row in store.read(work)])
 
 
 def positions_of(text: str) -> list[TaskPositions]:

@@ -25,9 +25,9 @@ _BUSY_S: Final = 0.25
 
 _LOCAL: Final = threading.local()
 
-# When a thread ends, greenlet drops a reference to its first greenlet unless the collector of
-# garbage shows whose it is. It shows nothing that gc.freeze() has put aside, and what is freed is
-# in use then.
+# When a thread ends, greenlet asks gc.get_referrers() who holds the thread's main greenlet, and
+# drops a reference if it finds nobody. It does not find what gc.freeze() has put aside, and would
+# free a greenlet that is in use.
 enable_optional_cleanup(False)
 
 

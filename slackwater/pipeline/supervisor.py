@@ -351,7 +351,7 @@ class PipelineSupervisor:
     def _epoch_watches(self, spark: SparkSession, read: PipelineSource) -> list[EpochWatch]:
         """Return the watches of each epoch, for sinks that need them."""
         if not read.is_cut_by_time and isinstance(self._sink, KeepsPositions):
-            return [SourcePositions(self.name, self.store, self._sink)]
+            return [SourcePositions(self.store, self._sink)]
         if not (self.settings.sink.has_rescans and read.has_tables):
             return []
         source = with_tables(read)

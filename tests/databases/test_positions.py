@@ -3,12 +3,14 @@
 import pytest
 
 from slackwater.state.commit import commit_epoch, restart_at
-from slackwater.state.errors import AlreadySealedError, LeaseLostError
+from slackwater.state.errors import AlreadySealedError, LeaseLostError, StoreBehindError
 from slackwater.state.models import Plan, TaskCounts
 from slackwater.state.plans import begin_plan, sealed_plan_id
 from slackwater.state.positions import (
     TaskPositions,
     count_partitions,
+    positions_of,
+    positions_text,
     read_positions,
     seal_attempt,
     set_positions,
@@ -79,6 +81,19 @@ def test_what_a_later_plan_sealed_counts_and_a_former_owner_seals_nothing(store:
         seal_attempt(store, stale, 0, "c", TaskCounts(5), [TaskPositions(1, "former")])
     commit_epoch(store, "clicks", 9)
     assert read_positions(store, "clicks", 9) == ["written"]
+
+
+def test_an_epochs_positions_are_those_of_all_its_tasks_or_none(store: Store) -> None:
+    written = plan("p1", 2, store)
+    seal_attempt(store, written, 0, "a", TaskCounts(3), [TaskPositions(1, "zero")])
+    # As after the audit, if the store goes back to a state in the middle of the epoch or before.
+    for unfinished in (written, Plan("p2", "clicks", 5, 9)):
+        with pytest.raises(StoreBehindError):
+            positions_text(store, unfinished)
+    seal_attempt(store, written, 1, "b", TaskCounts(4), [TaskPositions(1, "one")])
+    for sealed in (written, plan("p2", 0, store, repeats="p1")):
+        texts = [some.text for some in positions_of(positions_text(store, sealed))]
+        assert sorted(texts) == ["one", "zero"]
 
 
 def test_a_pipeline_that_restarts_at_another_time_has_no_positions(store: Store) -> None:

@@ -21,6 +21,7 @@ from slackwater.reader.database.change_stream_info import read_change_stream_inf
 from slackwater.reader.database.schema_changes import SchemaChange, schema_changes
 from slackwater.reader.errors import ReaderError, UnavailableError, UnsupportedStreamError
 from slackwater.spark_sink.sink import RecreatedTables
+from slackwater.state.models import Plan
 from slackwater.timestamp import datetime_to_us, ns_to_us, seconds_to_ns
 from tests.faults.proxy import FaultProxy, Refuses
 from tests.faults.schema_rules import Options, Versions
@@ -49,6 +50,10 @@ class Told:
 
     def note_schema(self, reassigned: Mapping[str, int], *, is_unchanged: bool) -> None:
         self.others, self.is_unchanged = reassigned, is_unchanged
+
+
+def cut(start_ns: int, end_ns: int) -> Plan:
+    return Plan("plan", "pipeline", start_ns, end_ns)
 
 
 def spell_table(database: ChangingDatabase, statement: str) -> str:
@@ -84,22 +89,22 @@ def require_made_again(database: ChangingDatabase, source: SourceHandle) -> None
     watch = told.watch(source)
     now = database.clock.strong_read_timestamp_ns
     start_ns = now()
-    watch.inspect(start_ns, start_ns)
+    watch.inspect(cut(start_ns, start_ns))
     database.ddl("DROP TABLE `T`", "ALTER TABLE `U` DROP COLUMN `A`")
     gone_ns = now()
-    watch.inspect(start_ns, gone_ns)
+    watch.inspect(cut(start_ns, gone_ns))
     assert told.recreated == RecreatedTables()
     database.create_table("`T`")
     database.ddl("ALTER TABLE `U` ADD COLUMN `A` STRING(10)")
     again_ns = now()
     # The second one is of a process that has just been started.
     for looking in (watch, told.watch(source)):
-        looking.inspect(gone_ns, again_ns)
+        looking.inspect(cut(gone_ns, again_ns))
         times = {table: datetime_to_us(at) for table, at in told.recreated.tables.items()}
         assert times == {"T": ns_to_us(gone_ns)}
         assert list(told.recreated.columns) == [("U", "A")]
         assert told.others == {"T": gone_ns}
-    watch.inspect(again_ns, now())
+    watch.inspect(cut(again_ns, now()))
     assert told.recreated == RecreatedTables()
     source.connection.close()
 
@@ -148,11 +153,11 @@ def test_a_name_that_belongs_to_another_table_is_told_with_the_time(
     later_ns = now()
     # One epoch, two, and one of a process that has just been started.
     for looking in (watch, told.watch(source)):
-        looking.inspect(start_ns, end_ns)
+        looking.inspect(cut(start_ns, end_ns))
         assert told.others.keys() == told.recreated.tables.keys() == others
         assert all(start_ns < at_ns <= end_ns for at_ns in told.others.values())
         assert not told.recreated.columns
-    watch.inspect(end_ns, later_ns)
+    watch.inspect(cut(end_ns, later_ns))
     assert told.recreated == RecreatedTables()
     source.connection.close()
 
@@ -174,7 +179,7 @@ def test_the_schema_is_read_again_unless_it_is_that_of_the_epoch_published_befor
 
     def is_read(start_ns: int, end_ns: int) -> bool:
         read.reset_mock()
-        watch.inspect(start_ns, end_ns)
+        watch.inspect(cut(start_ns, end_ns))
         assert told.is_unchanged != read.called
         return read.called
 
@@ -207,7 +212,7 @@ def test_a_column_dropped_and_made_at_once_is_another_one(
     source = connect(settings_of(database, tmp_path, "mirror"))
     start_ns = database.clock.strong_read_timestamp_ns()
     database.ddl("ALTER TABLE `T` DROP COLUMN `A`", "ALTER TABLE `T` ADD COLUMN `A` STRING(10)")
-    told.watch(source).inspect(start_ns, database.clock.strong_read_timestamp_ns())
+    told.watch(source).inspect(cut(start_ns, database.clock.strong_read_timestamp_ns()))
     assert list(told.recreated.columns) == [("T", "A")]
     assert not told.recreated.tables
     source.connection.close()
@@ -224,12 +229,12 @@ def test_an_epoch_waits_for_a_change_that_is_about_to_rename_tables(
     monkeypatch.setattr(schema_watch, "_WAIT_S", 0.0)
     source = connect(settings_of(database, tmp_path, "mirror"))
     now_ns = database.clock.strong_read_timestamp_ns()
-    Told().watch(source).inspect(now_ns, now_ns)
+    Told().watch(source).inspect(cut(now_ns, now_ns))
     assert not answers
     answers += [[coming]] * 2
     monkeypatch.setattr(schema_watch, "_WAIT_S_MAX", -1.0)
     with pytest.raises(UnavailableError, match="ALTER TABLE T RENAME TO X"):
-        Told().watch(source).inspect(now_ns, now_ns)
+        Told().watch(source).inspect(cut(now_ns, now_ns))
     source.connection.close()
 
 
@@ -244,7 +249,7 @@ def test_a_schema_that_spanner_keeps_no_more_is_warned_of_once(
     watch = told.watch(source)
     with capture_logs() as logs:
         for _ in range(2):
-            watch.inspect(now_ns - seconds_to_ns(7_200), now_ns - seconds_to_ns(3_700))
+            watch.inspect(cut(now_ns - seconds_to_ns(7_200), now_ns - seconds_to_ns(3_700)))
     assert [log["event"].partition(",")[0] for log in logs] == [
         "can't see whether tables or columns were dropped and created again"
     ]
@@ -265,7 +270,7 @@ def test_a_pipeline_far_behind_sees_what_spanner_keeps_no_versions_of(
         monkeypatch.setenv("SPANNER_EMULATOR_HOST", proxy.host)
         told = Told()
         source = connect(settings_of(database, tmp_path, "mirror"))
-        told.watch(source).inspect(start_ns, end_ns)
+        told.watch(source).inspect(cut(start_ns, end_ns))
         assert told.others.keys() == {"T", "U"}
         source.connection.close()
 
@@ -285,14 +290,14 @@ def test_a_table_that_a_role_may_not_read_for_a_while_is_not_taken_for_another_o
     gone_ns = now()
     database.create_table("`T`")
     with capture_logs() as logs:
-        told.watch(source).inspect(gone_ns, now())
+        told.watch(source).inspect(cut(gone_ns, now()))
     assert told.recreated == RecreatedTables()
     assert [log["log_level"] for log in logs] == ["warning"]
     # The statements say what the role's information schema does not.
     proxy.rules.clear()
-    told.watch(source).inspect(gone_ns, now())
+    told.watch(source).inspect(cut(gone_ns, now()))
     assert told.recreated == RecreatedTables()
-    told.watch(source).inspect(start_ns, now())
+    told.watch(source).inspect(cut(start_ns, now()))
     assert list(told.recreated.tables) == ["T"]
     source.connection.close()
 
@@ -328,11 +333,11 @@ def test_a_stream_that_leaves_changes_out_is_refused_for_mirrors_and_warned_of_e
         check_omissions(mirror, source)
         watch = Told().watch(source)
         now = database.clock.strong_read_timestamp_ns
-        watch.inspect(now(), now())
+        watch.inspect(cut(now(), now()))
         proxy.rules.append(Options("S", OMITTING))
         # While the pipeline runs, before the next epoch changes the mirrors.
         with pytest.raises(UnsupportedStreamError, match="exclude_ttl_deletes") as caught:
-            watch.inspect(now(), now())
+            watch.inspect(cut(now(), now()))
         assert "Changes since then may be missing" in caught.value.hint
         with pytest.raises(UnsupportedStreamError, match="allow_txn_exclusion = true"):
             check_omissions(mirror, connect(mirror))

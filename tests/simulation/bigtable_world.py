@@ -301,7 +301,7 @@ class World:
         assert all(low_watermark_ns >= earlier_ns for earlier_ns in self.output)
         self.output[low_watermark_ns] = list(batches)
         if batches:
-            self._committed_positions = positions_text(self.store, plan.plan_id)
+            self._committed_positions = positions_text(self.store, plan)
 
     def _may_die(self) -> None:
         if self._choose.random() < self._likely:

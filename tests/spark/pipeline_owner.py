@@ -19,6 +19,7 @@ from slackwater.pipeline.source import connect
 from slackwater.reader import schema
 from slackwater.spark_sink.sink import CurrentRows
 from slackwater.state.lease import acquire_lease, read_lease
+from slackwater.state.models import Plan
 from slackwater.timestamp import ns_to_datetime
 from tests.support.epochs import EpochLoop
 
@@ -54,9 +55,10 @@ class Owner:
         end_ns = self.loop.watermark_ns
         assert start_ns is not None
         assert end_ns is not None
+        plan = Plan("plan", "pipeline", start_ns, end_ns)
         summary = self._sink.stage(records, number)
         for watch in self._watches:
-            watch.inspect(start_ns, end_ns)
+            watch.inspect(plan)
         self._sink.publish(self._spark, number, summary, ns_to_datetime(end_ns))
         # A pipeline's epochs go on meanwhile; these are counted.
         for thread in threading.enumerate():

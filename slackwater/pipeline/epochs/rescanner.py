@@ -41,6 +41,7 @@ from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sink import ChunkResult, Rescannable, Sink
 from slackwater.spark_sink.sql.columns import columns_from_schema
 from slackwater.state.errors import LeaseLostError, StateError
+from slackwater.state.models import Plan
 from slackwater.state.rescan_models import OTHER_TABLE, Rescan, RescanState
 from slackwater.state.rescans import record_rescan, request_rescans, rescans
 from slackwater.state.store import Store
@@ -110,7 +111,7 @@ class Rescanner:
         """Make the next inspection request tables that have others' names; see NoteSchema."""
         self._reassigned, self._is_unchanged = reassigned, is_unchanged
 
-    def inspect(self, start_ns: int, end_ns: int) -> None:
+    def inspect(self, plan: Plan) -> None:
         """Request new tables, whose output is not complete before they have been read.
 
         Raises:
@@ -118,12 +119,11 @@ class Rescanner:
             StateError: the store can't be reached.
             ReaderError: Spanner can't be read.
         """
-        del start_ns
         new = []
         if self._new_tables is not None:
-            new = self._new_tables.request_new(end_ns, is_unchanged=self._is_unchanged)
+            new = self._new_tables.request_new(plan.end_ns, is_unchanged=self._is_unchanged)
         if self._reassigned:
-            self._request_reassigned(end_ns, {one.table for one in new})
+            self._request_reassigned(plan.end_ns, {one.table for one in new})
         if new or self._listed is None:
             self._listed = self._read_requests()
         lacking = frozenset(rescan.table for rescan in self._listed if rescan.lacks_rows)

@@ -36,6 +36,7 @@ from slackwater.reader.database.watched_tables import tables
 from slackwater.reader.errors import ReaderError, UnavailableError
 from slackwater.reader.transport.ddl_updates import PERMISSION
 from slackwater.spark_sink.sink import CurrentRows, RecreatedTables
+from slackwater.state.models import Plan
 from slackwater.timestamp import format_rfc3339, ns_to_datetime
 
 _log = structlog.get_logger("slackwater.pipeline.epochs.schema_watch")
@@ -82,16 +83,17 @@ class SchemaWatch:
         # Of the last epoch that was published after it was inspected here.
         self._published_ns: int | None = None
 
-    def inspect(self, start_ns: int, end_ns: int) -> None:
+    def inspect(self, plan: Plan) -> None:
         """Inspect the schema's past in an epoch that is about to be published.
 
         Args:
-            start_ns, end_ns: its cut, both in the past.
+            plan: its plan; it lies in the past.
 
         Raises:
             UnsupportedStreamError: the change stream leaves changes out now.
             ReaderError: Spanner can't be read, or is about to rename tables.
         """
+        start_ns, end_ns = plan.start_ns, plan.end_ns
         changes = self._changes(start_ns)
         is_same = (
             changes is not None

@@ -19,6 +19,7 @@ from slackwater.scheduler.audit import SinkCounts
 from slackwater.scheduler.read_options import AuditMode
 from slackwater.spark_sink.output.dead_letters import spark_errors
 from slackwater.spark_sink.sink import EpochSummary, Sink
+from slackwater.state.models import Plan
 from slackwater.state.store import Store
 from slackwater.timestamp import datetime_to_ns, ns_to_datetime, seconds_to_ms
 
@@ -50,8 +51,8 @@ class WrittenEpoch:
 class EpochWatch(Protocol):
     """An observer of each epoch, before and after it becomes visible."""
 
-    def inspect(self, start_ns: int, end_ns: int) -> None:
-        """Inspect an epoch that is about to be published, by its cut."""
+    def inspect(self, plan: Plan) -> None:
+        """Inspect an epoch that is about to be published, by the plan that was audited."""
 
     def published(self, end_ns: int) -> None:
         """Act on an epoch that is visible, by its low watermark."""
@@ -133,7 +134,7 @@ class EpochWriter:
         )
         watermark = ns_to_datetime(audited.low_watermark_ns)
         for watch in self._watches:
-            watch.inspect(audited.start_ns, audited.low_watermark_ns)
+            watch.inspect(plan)
         self._sink.publish(self._spark, epoch, summary, watermark)
         durable_at_ns, visible_s = time.time_ns(), time.monotonic()
         for watch in self._watches:
