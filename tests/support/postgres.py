@@ -28,11 +28,19 @@ def postgres_server() -> Iterator[str]:
 
 
 @contextmanager
-def running_server() -> Iterator[str]:
-    """Run a server, for programs; yield the URL of its maintenance database."""
+def running_server(connections_max: int | None = None) -> Iterator[str]:
+    """Run a server, for programs; yield the URL of its maintenance database.
+
+    Args:
+        connections_max: how many it takes; None for PostgreSQL's default.
+    """
     # Not in a folder of pytest's: a second run beside this one would shut the server out of it.
     with tempfile.TemporaryDirectory(prefix="slackwater-postgres-") as folder:
         server = get_server(folder, cleanup_mode="stop")
+        if connections_max is not None:
+            server.psql(f"ALTER SYSTEM SET max_connections = {connections_max}")
+            server.cleanup()
+            server = get_server(folder, cleanup_mode="stop")
         try:
             yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
         finally:
