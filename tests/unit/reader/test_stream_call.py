@@ -160,10 +160,14 @@ def test_a_portion_ends_with_enough_bytes_or_a_message_that_begins_otherwise(
     server: Server, start: Callable[[Server, Scripted], Call]
 ) -> None:
     script = ([600] * 5, grpc.StatusCode.OK, False)
-    assert [len(p) for p in start(server, script).portions(1_300)] == [3, 2]
     # The messages begin with their numbers.
     assert [len(p) for p in start(server, script).portions(10_000, b"\0")] == [2, 1, 1, 1]
+    assert [len(p) for p in start(server, script).portions(600, b"\0")] == [1, 1, 1, 1, 1]
     assert len(list(start(server, script))) == 5
+    large = ([100_000] * 80, grpc.StatusCode.OK, False)
+    *sizes, _ = [sum(map(len, p)) for p in start(server, large).portions(1_000_000)]
+    assert sizes
+    assert min(sizes) >= 1_000_000
 
 
 @WAYS
