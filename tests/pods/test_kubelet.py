@@ -1,5 +1,6 @@
 """The stand-in for a kubelet: it limits memory, and waits for what a pod names."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,14 @@ from tests.pods.objects import Objects
 pytestmark = pytest.mark.long
 _S_MAX = 120
 _EATS = "held = []\nwhile True: held.append(b'x' * 2**20)"
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Have the umask of a kubelet: the image's user reads root and volumes."""
+    own = os.umask(0o022)
+    yield
+    os.umask(own)
 
 
 @pytest.fixture
