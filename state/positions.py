@@ -12,8 +12,9 @@ import sqlalchemy as sa
 
 from slackwater.state.errors import AlreadySealedError, StoreBehindError
 from slackwater.state.models import Plan, TaskCounts
+from slackwater.state.plans import is_sealed
 from slackwater.state.store import Store
-from slackwater.state.tables import plan_positions, plan_tasks, plans, positions
+from slackwater.state.tables import plan_positions, plans, positions
 from slackwater.state.transaction import Transaction
 from slackwater.timestamp import format_rfc3339
 
@@ -89,10 +90,8 @@ def positions_text(store: Store, plan: Plan) -> str:
     """
 
     def work(connection: sa.Connection) -> list[TaskPositions]:
-        its = plans.c.plan_id == plan.plan_id
-        unsealed = (plan_tasks.c.plan_id == plans.c.plan_id, plan_tasks.c.records.is_(None))
-        is_sealed = sa.select(plans.c.plan_id).where(its, ~sa.exists().where(*unsealed))
-        if connection.execute(is_sealed).first() is None:
+        sealed = sa.select(plans.c.plan_id).where(plans.c.plan_id == plan.plan_id, is_sealed())
+        if connection.execute(sealed).first() is None:
             raise StoreBehindError(
                 f"the metadata store no longer has all that tasks of pipeline {plan.pipeline!r}"
                 f" have read up to {format_rfc3339(plan.end_ns)}.",

@@ -280,9 +280,11 @@ def split(data: bytes) -> tuple[list[bytes], bytes, int]:
     messages, size, begin, missing = list[bytes](), len(data), 0, 0
     while (first := begin + _PREFIX.size) <= size:
         is_compressed, length = _PREFIX.unpack_from(data, begin)
+        if is_compressed:
+            break
         end = first + length
-        if is_compressed or end > size:
-            missing = 0 if is_compressed else end - size
+        if end > size:
+            missing = end - size
             break
         messages.append(data[first:end])
         begin = end

@@ -54,10 +54,6 @@ def type_ddl(dialect: Dialect, capture: str = CAPTURE_TYPES[0]) -> tuple[str, ..
     return (*GOOGLESQL_TYPES, stream)
 
 
-def client(stream: ChangeStream, dialect: Dialect) -> Any:
-    return database_of(stream, dialect)
-
-
 def follow(
     connection: Connection, dialect: Dialect, start_ns: int, end_ns: int
 ) -> list[ChangeRecord]:
@@ -162,7 +158,7 @@ def test_every_column_type_and_null_of_a_dialect_arrives(
     connection = connect(stream)
     start_ns = connection.strong_read_timestamp_ns()
     columns, row = full_row(dialect)
-    with client(stream, dialect).batch() as batch:
+    with database_of(stream, dialect).batch() as batch:
         batch.insert("Types", columns, [row])
         batch.insert("Types", ("Id",), [[2]])
     records = data(follow(connection, dialect, start_ns, connection.strong_read_timestamp_ns()))
@@ -191,7 +187,7 @@ def test_every_value_capture_type_and_mod_type_arrives(
     stream = new_database(dialect, type_ddl(dialect, capture), "S")
     connection = connect(stream)
     start_ns = connection.strong_read_timestamp_ns()
-    database = client(stream, dialect)
+    database = database_of(stream, dialect)
     with database.batch() as batch:
         batch.insert("Types", ("Id", "S", "B"), [[1, "old", True]])
     with database.batch() as batch:
@@ -218,7 +214,7 @@ def test_a_value_of_five_megabytes_arrives_whole(
     connection = connect(stream)
     start_ns = connection.strong_read_timestamp_ns()
     text = "aé" * 1_300_000
-    with client(stream, dialect).batch() as batch:
+    with database_of(stream, dialect).batch() as batch:
         batch.insert("Types", ("Id", "S"), [[1, text]])
     (record,) = data(follow(connection, dialect, start_ns, connection.strong_read_timestamp_ns()))
     # Four bytes of every pair: 'a' has one, 'é' has two; with the JSON around it, 3.9 MB and more.

@@ -10,8 +10,6 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 from google.cloud.spanner_v1.types import ChangeStreamRecord
 from tenacity import wait_random_exponential
@@ -46,6 +44,7 @@ from slackwater.scheduler.lineage import announced
 from slackwater.scheduler.moves import count_moves
 from slackwater.scheduler.spanner_source import SpannerSource
 from slackwater.state.models import Partition
+from slackwater.testing.emulator_database import database_of
 from slackwater.timestamp import format_rfc3339
 from tests.faults import mutable_seeded
 from tests.faults.proxy import Breaks, FaultProxy
@@ -264,8 +263,7 @@ def test_googles_client_reads_the_same_records(
     kinds = (param_types.TIMESTAMP, param_types.TIMESTAMP, param_types.STRING, param_types.INT64)
     with SyntheticSpanner(script) as server:
         monkeypatch.setenv("SPANNER_EMULATOR_HOST", server.host)
-        client = spanner.Client(project="test-project", credentials=AnonymousCredentials())
-        database = client.instance("test").database("db")
+        database = database_of(stream_at(server.host))
         for partition in script.partitions:
             start = format_rfc3339(partition.start_us * 1_000)
             values = (start, format_rfc3339(end_ns), partition.token, 300_000)

@@ -352,7 +352,7 @@ class Driver:
         rows = job.rows()
         self._require_lease()
         times = [time_ns for _, time_ns, _ in rows]
-        audited = audit_written(
+        audit_written(
             self._store,
             plan,
             SinkCounts(len(rows), min(times, default=None), max(times, default=None)),
@@ -360,7 +360,7 @@ class Driver:
             generation=self._generation,
         )
         self.process.pause()
-        pipeline.output.publish(batch, rows, audited.low_watermark_ns)
+        pipeline.output.publish(batch, rows, plan.end_ns)
         self.process.pause()
         checkpoint.commit(batch)
         self.job = None

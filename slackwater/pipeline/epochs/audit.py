@@ -24,14 +24,10 @@ class AuditedEpoch:
     """An epoch that may become visible.
 
     Attributes:
-        start_ns: where it begins.
-        low_watermark_ns: where it ends.
         late_records: records that came after their own epoch.
         measures: of its tasks.
     """
 
-    start_ns: int
-    low_watermark_ns: int
     late_records: int
     measures: TaskMetrics
 
@@ -108,4 +104,4 @@ def audit_written(
     late = sum(counts.late_records for counts in counted.values())
     if late:
         _log.warning("late records", pipeline=plan.pipeline, records=late)
-    return AuditedEpoch(plan.start_ns, plan.end_ns, late, read_task_metrics(store, plan.plan_id))
+    return AuditedEpoch(late, read_task_metrics(store, plan.plan_id))

@@ -132,13 +132,13 @@ class EpochWriter:
             self._audit,
             generation=self._generation,
         )
-        watermark = ns_to_datetime(audited.low_watermark_ns)
+        watermark = ns_to_datetime(plan.end_ns)
         for watch in self._watches:
             watch.inspect(plan)
         self._sink.publish(self._spark, epoch, summary, watermark)
         durable_at_ns, visible_s = time.time_ns(), time.monotonic()
         for watch in self._watches:
-            watch.published(audited.low_watermark_ns)
+            watch.published(plan.end_ns)
         self._written[epoch] = WrittenEpoch(
             summary,
             audited,

@@ -81,7 +81,7 @@ class Scene:
 
     def written(self, epoch: int) -> WrittenEpoch | None:
         summary = EpochSummary(7, 7, 3, None, None)
-        return WrittenEpoch(summary, AuditedEpoch(0, 0, 0, TaskMetrics()), 10, 20, after(epoch))
+        return WrittenEpoch(summary, AuditedEpoch(0, TaskMetrics()), 10, 20, after(epoch))
 
     @property
     def epochs(self) -> list[int]:
